@@ -1,0 +1,1 @@
+//! The relay that production traffic runs through.

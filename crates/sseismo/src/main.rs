@@ -1,0 +1,3 @@
+//! The binary: flags, wiring, exit codes.
+
+fn main() {}
