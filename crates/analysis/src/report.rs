@@ -6,6 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sseismo_trace::Finding;
 
+use crate::signature::SIGNATURES;
+
 /// Name and version of the report's form.
 pub const SCHEMA: &str = "sseismo.report/1";
 
@@ -41,4 +43,16 @@ pub struct Input {
     /// Why the file, or the rest of it, could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+/// JSON Schema of [`Report`], with the evidence of each signature under `$defs`.
+pub fn schema() -> schemars::Schema {
+    let mut schema = schemars::schema_for!(Report);
+    let evidence = SIGNATURES.iter().map(|signature| {
+        (format!("evidence-{}", signature.id().name()), signature.evidence_schema().to_value())
+    });
+    if let Some(serde_json::Value::Object(defs)) = schema.get_mut("$defs") {
+        defs.extend(evidence);
+    }
+    schema
 }

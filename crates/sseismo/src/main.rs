@@ -1,3 +1,38 @@
-//! The binary: flags, wiring, exit codes.
+//! The binary: flags, wiring, exit codes. Each verb is one file; the work is done by the crates.
 
-fn main() {}
+#[cfg(feature = "analyze")]
+mod analyze;
+mod exit;
+#[cfg(feature = "analyze")]
+mod reading;
+#[cfg(feature = "analyze")]
+mod show;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Find out whether, where and why the reasoning tokens of LLM APIs cluster.
+///
+/// Results go to stdout, everything else to stderr. Exit code 0: fine; 1: a signature named by
+/// `--fail-on` was found; 2: an error.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    #[cfg(feature = "analyze")]
+    Analyze(analyze::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().verb {
+        #[cfg(feature = "analyze")]
+        Verb::Analyze(args) => analyze::run(args),
+    };
+    exit::code(outcome)
+}

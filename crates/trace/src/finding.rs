@@ -26,6 +26,17 @@ pub enum SignatureId {
 }
 
 impl SignatureId {
+    /// Every signature, in the order of the report.
+    pub const ALL: [Self; 7] = [
+        Self::CountLattice,
+        Self::Burst,
+        Self::SizeWindow,
+        Self::Concurrency,
+        Self::Saturation,
+        Self::Semantic,
+        Self::RetryAmplification,
+    ];
+
     /// The name used on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {

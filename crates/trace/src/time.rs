@@ -16,6 +16,7 @@ impl Micros {
     }
 
     /// The span from `earlier` to `self`; negative when the clock went back.
+    #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self(self.0 - earlier.0)
     }
