@@ -19,11 +19,12 @@ use std::path::Path;
 
 use sseismo_trace::Stream;
 
+mod codex_exec;
+mod codex_rollout;
+mod codex_usage;
 #[allow(dead_code, reason = "the importers follow")]
 mod importer;
-#[allow(dead_code, reason = "the importers follow")]
 mod input;
-#[allow(dead_code, reason = "the importers follow")]
 mod lines;
 #[cfg(test)]
 mod tests;
@@ -34,7 +35,7 @@ use input::{Gauge, Input, Meter};
 use walk::Walk;
 
 /// Every format, asked in this order: the particular ones before those that take any table.
-const IMPORTERS: &[&dyn Importer] = &[];
+const IMPORTERS: &[&dyn Importer] = &[&codex_rollout::CodexRollout, &codex_exec::CodexExec];
 
 /// What a file's format is called when none fits.
 const UNKNOWN: &str = "unknown";

@@ -99,13 +99,14 @@ fn describe(error: &io::Error) -> String {
 /// Where an importer puts what it reads.
 pub(super) struct Out<'a> {
     source: &'a str,
+    aside: Option<String>,
     gauge: &'a dyn Gauge,
     imported: &'a mut Imported,
 }
 
 impl<'a> Out<'a> {
     pub(super) fn new(source: &'a str, gauge: &'a dyn Gauge, imported: &'a mut Imported) -> Self {
-        Self { source, gauge, imported }
+        Self { source, aside: None, gauge, imported }
     }
 
     /// An empty summary that says which format it was read from.
@@ -118,7 +119,18 @@ impl<'a> Out<'a> {
         self.imported.streams += 1;
         let events = stream.deltas.iter().filter(|delta| delta.kind != Kind::Comment);
         self.imported.events += events.count() as u64;
-        self.gauge.stream(self.source, stream);
+        self.gauge.stream(self.aside.as_deref().unwrap_or(self.source), stream);
+    }
+
+    /// From now on streams get a source of their own, the file's with ` (what)` added, so that they are
+    /// not pooled with its others; `None` ends that.
+    pub(super) fn set_aside(&mut self, what: Option<&str>) {
+        self.aside = what.map(|what| format!("{} ({what})", self.source));
+    }
+
+    /// The file, as the user sees it.
+    pub(super) fn path(&self) -> &str {
+        &self.imported.path
     }
 
     /// Hands on a stream of which only the summary is known.

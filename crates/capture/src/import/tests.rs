@@ -1,4 +1,3 @@
-#![allow(dead_code, reason = "the importers follow")]
 //! The framework on files that no format wants, and on folders.
 
 use std::io::{Read, Write};
