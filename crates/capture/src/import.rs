@@ -22,10 +22,11 @@ use sseismo_trace::Stream;
 mod codex_exec;
 mod codex_rollout;
 mod codex_usage;
-#[allow(dead_code, reason = "the importers follow")]
+mod counts;
 mod importer;
 mod input;
 mod lines;
+mod opencode;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -35,7 +36,8 @@ use input::{Gauge, Input, Meter};
 use walk::Walk;
 
 /// Every format, asked in this order: the particular ones before those that take any table.
-const IMPORTERS: &[&dyn Importer] = &[&codex_rollout::CodexRollout, &codex_exec::CodexExec];
+const IMPORTERS: &[&dyn Importer] =
+    &[&codex_rollout::CodexRollout, &codex_exec::CodexExec, &opencode::OpenCode, &counts::Counts];
 
 /// What a file's format is called when none fits.
 const UNKNOWN: &str = "unknown";

@@ -24,6 +24,7 @@ pub(super) struct Lines<R> {
     longest: usize,
     /// Inside a line that is too long: drop everything up to its end.
     dropping: bool,
+    too_long: u64,
 }
 
 /// One line.
@@ -44,7 +45,7 @@ impl<R: Read> Lines<R> {
 
     fn bounded(reader: R, chunk: usize, longest: usize) -> Self {
         let buffer = vec![0; chunk];
-        Self { reader, buffer, start: 0, end: 0, number: 0, longest, dropping: false }
+        Self { reader, buffer, start: 0, end: 0, number: 0, longest, dropping: false, too_long: 0 }
     }
 
     /// The next line that is not blank. Lines over the limit are counted as `line-too-long`.
@@ -52,17 +53,41 @@ impl<R: Read> Lines<R> {
     /// # Errors
     /// When the reader fails; the lines before were given out.
     pub(super) fn next(&mut self, out: &mut Out<'_>) -> io::Result<Option<Line<'_>>> {
-        while let Some((line, ended)) = self.advance(out)? {
+        let found = self.find();
+        for _ in 0..self.take_too_long() {
+            out.skip(TOO_LONG);
+        }
+        Ok(found?.map(|found| self.line(found)))
+    }
+
+    /// The next line that is not blank; [`take_too_long`](Self::take_too_long) tells what was left out.
+    ///
+    /// # Errors
+    /// When the reader fails.
+    pub(super) fn next_uncounted(&mut self) -> io::Result<Option<Line<'_>>> {
+        Ok(self.find()?.map(|found| self.line(found)))
+    }
+
+    /// How many lines were too long since this was last asked.
+    pub(super) fn take_too_long(&mut self) -> u64 {
+        std::mem::take(&mut self.too_long)
+    }
+
+    fn find(&mut self) -> io::Result<Option<(Range<usize>, bool)>> {
+        while let Some((line, ended)) = self.advance()? {
             if !self.buffer[line.clone()].trim_ascii().is_empty() {
-                let bytes = self.buffer[line].trim_ascii_end();
-                return Ok(Some(Line { number: self.number, bytes, ended }));
+                return Ok(Some((line, ended)));
             }
         }
         Ok(None)
     }
 
+    fn line(&self, (line, ended): (Range<usize>, bool)) -> Line<'_> {
+        Line { number: self.number, bytes: self.buffer[line].trim_ascii_end(), ended }
+    }
+
     /// Where the next line stands in the buffer, and whether it has an end.
-    fn advance(&mut self, out: &mut Out<'_>) -> io::Result<Option<(Range<usize>, bool)>> {
+    fn advance(&mut self) -> io::Result<Option<(Range<usize>, bool)>> {
         let mut searched = self.start;
         loop {
             if let Some(found) = memchr::memchr(b'\n', &self.buffer[searched..self.end]) {
@@ -72,7 +97,7 @@ impl<R: Read> Lines<R> {
                 if !std::mem::take(&mut self.dropping) {
                     return Ok(Some((line, true)));
                 }
-                out.skip(TOO_LONG);
+                self.too_long += 1;
                 searched = self.start;
                 continue;
             }
@@ -82,7 +107,7 @@ impl<R: Read> Lines<R> {
             }
             let unfinished = self.end - self.start;
             if !self.fill()? {
-                return Ok(self.rest(out));
+                return Ok(self.rest());
             }
             searched = self.start + unfinished;
         }
@@ -107,9 +132,9 @@ impl<R: Read> Lines<R> {
     }
 
     /// What stands after the last line feed.
-    fn rest(&mut self, out: &mut Out<'_>) -> Option<(Range<usize>, bool)> {
+    fn rest(&mut self) -> Option<(Range<usize>, bool)> {
         if std::mem::take(&mut self.dropping) {
-            out.skip(TOO_LONG);
+            self.too_long += 1;
         }
         let line = self.start..self.end;
         self.start = self.end;
