@@ -23,6 +23,8 @@ mod chunk;
 mod delta;
 mod finding;
 mod frame;
+#[cfg(feature = "parquet")]
+pub mod parquet;
 mod scope;
 mod summary;
 mod time;
