@@ -12,7 +12,7 @@
 //! DIR/reads/date=2026-07-01/part-1782864000-4711-0.parquet
 //! ```
 //!
-//! Any engine that reads hive-partitioned Parquet reads it: DuckDB
+//! Any engine that reads hive-partitioned Parquet reads it: `DuckDB`
 //! `SELECT model_served, count(*) FROM 'DIR/streams/*/*.parquet' GROUP BY 1`, polars
 //! `scan_parquet("DIR/events")`, Spark, Daft. The date is the UTC date of the stream's start; streams
 //! without one lie in `date=__HIVE_DEFAULT_PARTITION__`, which engines read as null. A part holds whole

@@ -152,7 +152,7 @@ impl Cell for Option<bool> {
     }
 }
 
-fn strings<'a, T: Cell>(array: &'a dyn Array) -> Result<&'a StringArray, String> {
+fn strings<T: Cell>(array: &dyn Array) -> Result<&StringArray, String> {
     array.as_string_opt::<i32>().ok_or_else(|| wrong_type::<T>(array))
 }
 

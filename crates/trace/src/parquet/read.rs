@@ -4,7 +4,7 @@
 //! of a stream are looked up by connection, first in the stream's own part, then in the others (the
 //! reads of a long stream may lie in an earlier part).
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
@@ -205,7 +205,7 @@ impl Dataset {
 /// The parts below `root`, by date and age. Unfinished files begin with a dot and are passed over.
 fn parts(root: &Path) -> Result<Vec<Part>, Error> {
     let streams = root.join(Summary::TABLE);
-    let mut found = BTreeMap::new();
+    let mut found = BTreeSet::new();
     if !streams.exists() {
         return Ok(Vec::new());
     }
@@ -217,11 +217,11 @@ fn parts(root: &Path) -> Result<Vec<Part>, Error> {
         for path in list(&folder)? {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             if path.extension().is_some_and(|end| end == "parquet") && !name.starts_with('.') {
-                found.insert((partition.clone(), PartName::parse(&name), name), ());
+                found.insert((partition.clone(), PartName::parse(&name), name));
             }
         }
     }
-    Ok(found.into_keys().map(|(partition, _, name)| Part { partition, name }).collect())
+    Ok(found.into_iter().map(|(partition, _, name)| Part { partition, name }).collect())
 }
 
 fn list(folder: &Path) -> Result<Vec<PathBuf>, Error> {
