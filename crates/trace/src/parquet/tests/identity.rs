@@ -84,8 +84,8 @@ prop_compose! {
         streamed in any::<Option<bool>>(), tls in any::<Option<bool>>(), conn_reused in any::<Option<bool>>(),
     ) -> Summary {
         Summary {
-            session_key, turn_index, turn_key, attempt, group_id, key_slot, caller_hash, conn_id, status,
-            streamed, tls, conn_reused, ..Summary::default()
+            session_key, turn_index, turn_key, attempt, group_id, key_slot, caller_hash, streamed, status,
+            tls, conn_id, conn_reused, ..Summary::default()
         }
     }
 }
@@ -155,11 +155,11 @@ fn reads(conn_id: u64, deltas: &[Delta]) -> Vec<Read> {
         conn_id,
         read_id,
         t: Micros(i64::from(read_id) * 977),
-        kernel_lag: (read_id % 3 > 0).then_some(Micros(i64::from(read_id % 50))),
+        kernel_lag: (!read_id.is_multiple_of(3)).then_some(Micros(i64::from(read_id % 50))),
         bytes: read_id * 7,
-        drained: read_id % 2 == 0,
-        idle: (read_id % 5 == 0).then_some(Micros(3)),
-        loop_lag: (read_id % 7 == 0).then_some(Micros(9)),
+        drained: read_id.is_multiple_of(2),
+        idle: read_id.is_multiple_of(5).then_some(Micros(3)),
+        loop_lag: read_id.is_multiple_of(7).then_some(Micros(9)),
     };
     (first.saturating_sub(1)..=last).map(read).collect()
 }
@@ -247,15 +247,19 @@ fn texts_raw_and_anchors_come_back() {
         .map(|chunk| Raw {
             stream_id: 4,
             chunk,
-            read_id: (chunk % 2 == 0).then_some(chunk),
-            t: (chunk % 3 > 0).then_some(Micros(chunk.into())),
+            read_id: chunk.is_multiple_of(2).then_some(chunk),
+            t: (!chunk.is_multiple_of(3)).then_some(Micros(chunk.into())),
             bytes: vec![0xff; chunk as usize],
         })
         .collect();
     let mut part = PartWriter::new(folder.path(), &partition(Some(anchors[0].wall)), name, &anchors);
     part.summary(Summary { stream_id: 4, ..Summary::default() }).unwrap();
-    texts.iter().for_each(|text| part.text(text.clone()).unwrap());
-    raw.iter().for_each(|raw| part.raw(raw.clone()).unwrap());
+    for text in &texts {
+        part.text(text.clone()).unwrap();
+    }
+    for raw in &raw {
+        part.raw(raw.clone()).unwrap();
+    }
     part.finish().unwrap();
 
     let dataset = Dataset::open(folder.path()).unwrap();
@@ -290,7 +294,9 @@ fn reads_are_found_in_other_parts() {
         if n == 1 {
             part.delta(stream_id, &delta).unwrap();
         }
-        rows.iter().for_each(|read| part.read(*read).unwrap());
+        for read in rows {
+            part.read(*read).unwrap();
+        }
         part.finish().unwrap();
     }
     let found = read(folder.path());

@@ -46,7 +46,7 @@ fn realistic(number: u64, capture: &serde_json::Value, seeded: &mut Seeded) -> O
     for (at, (size, gap)) in (0_u32..).zip(sizes.iter().zip(gaps)) {
         t += micros(gap);
         let bytes = u32::try_from(size.as_u64().unwrap()).unwrap();
-        let lag = 15 + seeded.below(20) + seeded.below(20) * u32::from(at % 20 == 0);
+        let lag = 15 + seeded.below(20) + seeded.below(20) * u32::from(at.is_multiple_of(20));
         reads.push(Read {
             conn_id: 500 + number,
             read_id: at,
