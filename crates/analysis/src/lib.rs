@@ -7,6 +7,7 @@
 //! [`signature::Score`] per signature, and each score ends as one finding.
 
 mod analyze;
+pub mod flush;
 pub mod report;
 pub mod signature;
 pub mod stats;

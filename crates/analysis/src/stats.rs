@@ -2,3 +2,5 @@
 //! reference values in `data/golden`.
 
 pub mod fdr;
+pub mod histogram;
+pub mod interval;
