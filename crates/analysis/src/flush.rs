@@ -228,9 +228,8 @@ impl Frames {
         // Parts of one summary share phase and item; only the lifecycle events between them tell. For
         // other kinds such events mean nothing: some chat APIs send empty chunks between the deltas.
         let next_part = self.structural && delta.kind == Kind::Summary;
-        let same = before.kind == delta.kind
-            && before.phase == delta.phase
-            && before.item_index == delta.item_index;
+        let same =
+            before.kind == delta.kind && before.phase == delta.phase && before.item_index == delta.item_index;
         if same && !next_part { Gap::Within(silence) } else { Gap::Border(silence) }
     }
 
@@ -348,4 +347,9 @@ pub fn pace(stream: &Stream<'_>) -> Pace {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "times and sizes of golden cases"
+)]
 mod tests;

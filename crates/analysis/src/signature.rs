@@ -7,8 +7,10 @@ use std::fmt;
 
 use sseismo_trace::{Finding, Scope, SignatureId, Stream};
 
+pub mod burst;
+
 /// Every signature that `analyze` looks for.
-pub const SIGNATURES: &[&dyn Signature] = &[];
+pub const SIGNATURES: &[&dyn Signature] = &[&burst::Burst];
 
 /// Which set of thresholds to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

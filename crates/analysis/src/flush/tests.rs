@@ -170,7 +170,9 @@ proptest! {
         let (frames, _) = frames(&deltas);
         for groups in [groups(Grouper::new(Micros(window), None), &frames), groups(Grouper::coarse(), &frames)] {
             let mut sum = Size::default();
-            groups.iter().for_each(|group| sum.add(group.size));
+            for group in &groups {
+                sum.add(group.size);
+            }
             prop_assert_eq!(sum.events as usize, deltas.len());
             prop_assert_eq!(sum.tokens, deltas.iter().map(|delta| delta.tokens.unwrap()).sum::<u32>());
             prop_assert_eq!(groups.iter().map(|group| group.frames as usize).sum::<usize>(), frames.len());

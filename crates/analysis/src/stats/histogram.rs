@@ -2,7 +2,7 @@
 //! 0.8 %.
 //!
 //! In: µs or sizes. Out: quantiles. Each power of two is cut into 64 equal buckets (numbers under 128
-//! are exact), the layout of HdrHistogram. Integer arithmetic only, because the first pass of the
+//! are exact), the layout of `HdrHistogram`. Integer arithmetic only, because the first pass of the
 //! column kernel does little else than push into one of these.
 
 /// Bits that are kept below the leading one.
@@ -70,7 +70,7 @@ impl Histogram {
 }
 
 fn bucket(value: u64) -> usize {
-    let shift = (63 - (value | SUB).leading_zeros()).saturating_sub(SUB_BITS);
+    let shift = (value | SUB).ilog2().saturating_sub(SUB_BITS);
     let at = u64::from(shift) * SUB + (value >> shift);
     usize::try_from(at).unwrap_or(usize::MAX)
 }
@@ -87,6 +87,12 @@ fn middle(bucket: usize) -> f64 {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "ranks of short samples"
+)]
 mod tests {
     use proptest::prelude::*;
 
@@ -97,7 +103,9 @@ mod tests {
         #[test]
         fn quantiles_are_close(mut values in prop::collection::vec(0_u64..1 << 40, 1..300), q in 0.0_f64..=1.0) {
             let mut histogram = Histogram::default();
-            values.iter().for_each(|&value| histogram.push(value));
+            for &value in &values {
+                histogram.push(value);
+            }
             values.sort_unstable();
             let rank = ((values.len() as f64 * q).ceil() as usize).clamp(1, values.len());
             let exact = values[rank - 1] as f64;
@@ -110,7 +118,9 @@ mod tests {
         fn merging_is_exact(a in prop::collection::vec(0_u64..1 << 30, 0..50), b in prop::collection::vec(0_u64..1 << 30, 0..50)) {
             let fill = |values: &[u64]| {
                 let mut histogram = Histogram::default();
-                values.iter().for_each(|&value| histogram.push(value));
+                for &value in values {
+                    histogram.push(value);
+                }
                 histogram
             };
             let mut merged = fill(&a);

@@ -62,17 +62,14 @@ pub fn weighted_gap(gaps_and_sizes: impl IntoIterator<Item = (f64, f64)>) -> Opt
 /// `None` when nothing was received.
 pub fn gini(filled: &mut [f64], bins: usize) -> Option<f64> {
     let total: f64 = filled.iter().sum();
-    if !(total > 0.0) {
+    if total.is_nan() || total <= 0.0 {
         return None;
     }
     filled.sort_unstable_by(f64::total_cmp);
     let n = count(bins.max(filled.len()));
     let empty = n - count(filled.len());
-    let weighted: f64 = filled
-        .iter()
-        .enumerate()
-        .map(|(i, size)| (2.0 * (empty + count(i + 1)) - n - 1.0) * size)
-        .sum();
+    let weighted: f64 =
+        filled.iter().enumerate().map(|(i, size)| (2.0 * (empty + count(i + 1)) - n - 1.0) * size).sum();
     Some(weighted / (n * total))
 }
 
