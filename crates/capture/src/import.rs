@@ -58,7 +58,8 @@ pub struct Options {
 /// Who takes what is read.
 pub trait Sink {
     /// One stream of `source`. Pieces of one log (a folder of sessions) share a source; tables are one
-    /// source each.
+    /// source each. Threads that the user did not start have a source of their own, ending in
+    /// ` (helper threads)`, so that no scope pools them with the user's.
     fn stream(&mut self, source: &str, stream: Stream<'_>);
     /// `bytes` more of the input are done. Break to stop: what was read so far stands.
     fn progress(&mut self, bytes: u64) -> ControlFlow<()>;
@@ -107,7 +108,8 @@ pub fn bytes(path: &Path) -> u64 {
 /// Reads `path`, a file or a folder, to the end or until the sink breaks.
 ///
 /// In a folder, files of no known format are passed over and counted; asked for by name, such a file
-/// is an error. What stands in a file twice (a log beside its compressed copy) is read once.
+/// is an error. What lies there twice (through links, beside its compressed copy, as a session that was
+/// archived and restored) is read once.
 pub fn import(path: &Path, options: &Options, sink: &mut dyn Sink) -> Vec<Imported> {
     let meter = Meter::new(sink);
     match fs::metadata(path) {

@@ -7,7 +7,7 @@ use super::importer::Out;
 
 /// How much is read at once: large enough that system calls do not matter, small enough for the cache.
 const CHUNK: usize = 256 * 1024;
-/// Longer lines are skipped. The longest that a client writes is a turn with images inlined, a few MB.
+/// Lines of so many bytes and more are skipped. The longest that a client writes is a turn with images inlined, a few MB.
 const LONGEST: usize = 64 * 1024 * 1024;
 
 /// The reason under which they are counted.
@@ -101,9 +101,12 @@ impl<R: Read> Lines<R> {
                 searched = self.start;
                 continue;
             }
-            if self.dropping || self.end - self.start > self.longest {
+            if self.dropping || self.end - self.start >= self.longest {
                 self.dropping = true;
                 self.start = self.end;
+                self.buffer.truncate(self.end.min(CHUNK));
+                self.buffer.shrink_to_fit();
+                (self.start, self.end) = (0, 0);
             }
             let unfinished = self.end - self.start;
             if !self.fill()? {

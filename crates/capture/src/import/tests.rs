@@ -3,6 +3,8 @@
 use std::io::{Read, Write};
 use std::path::PathBuf;
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// Keeps everything.
@@ -135,4 +137,59 @@ fn compression_is_known_by_its_magic_number() {
     }
     assert!(error_of(&zst[..5]).contains("too early"), "{}", error_of(&zst[..5]));
     assert!(error_of(&gz[..12]).contains("too early"));
+}
+
+#[test]
+fn a_session_that_lies_in_two_places_is_read_once() {
+    let name = "rollout-2026-07-01T10-00-00-00000000-0000-7000-8000-000000000001.jsonl";
+    let (archived, live) = (format!("archived_sessions/{name}.zst"), format!("sessions/2026/07/01/{name}"));
+    let folder =
+        folder(&[(&archived, b"longer, but packed"), (&live, b"plain"), ("old/rollout-1.jsonl", b"x")]);
+    let walk = Walk::new(folder.path());
+    let paths: Vec<_> = walk.files.iter().map(|file| file.path.clone()).collect();
+    assert_eq!(paths, [folder.path().join("old/rollout-1.jsonl"), folder.path().join(live)]);
+    assert_eq!(walk.skipped, BTreeMap::from([("same-session", 1)]));
+}
+
+#[test]
+fn a_line_over_the_limit_costs_one_record() {
+    let rollout = fs::read(data("rollouts/rollout-invented.jsonl")).unwrap();
+    let table = b"reasoning_tokens\n516\n".to_vec();
+    for (start, more, streams) in [(&rollout, &rollout, 6), (&table, &b"700\n".to_vec(), 2)] {
+        let folder = folder(&[("file", start)]);
+        let path = folder.path().join("file");
+        // 80 MiB of nothing, most of it a hole.
+        let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
+        file.set_len(start.len() as u64 + (80 << 20)).unwrap();
+        file.write_all(b"\n").unwrap();
+        file.write_all(more).unwrap();
+        let (imported, _) = read(&path, &Options::default());
+        assert_eq!(imported[0].skipped.get("line-too-long"), Some(&1), "{imported:?}");
+        assert_eq!((imported[0].streams, &imported[0].error), (streams, &None));
+    }
+}
+
+proptest! {
+    /// Law: whatever the bytes, an import ends, names each file once, and has gone through all bytes.
+    #[test]
+    fn no_content_stops_an_import(
+        which in 0..4_usize,
+        keep in 0..2000_usize,
+        noise in proptest::collection::vec(any::<u8>(), 0..300),
+        at in 0..2000_usize,
+    ) {
+        let real = ["rollouts/rollout-invented.jsonl", "counts/candy-study/gpt-5.5-xhigh.csv",
+            "sse/stripped/gpt-5.5-516.jsonl", "rollouts/rollout-codex-0.171-rt516.jsonl"];
+        let mut content = fs::read(data(real[which])).unwrap();
+        content.truncate(keep);
+        let at = at.min(content.len());
+        content.splice(at..at, noise);
+        let folder = folder(&[("file", &content), ("twice", &content)]);
+        let (imported, kept) = read(folder.path(), &Options::default());
+        prop_assert_eq!(kept.bytes, 2 * content.len() as u64);
+        let mut paths: Vec<_> = imported.iter().map(|file| &file.path).collect();
+        paths.dedup();
+        prop_assert_eq!(paths.len(), imported.len());
+        prop_assert_eq!(imported.iter().map(|file| file.streams).sum::<u64>(), kept.streams.len() as u64);
+    }
 }

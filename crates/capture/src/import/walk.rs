@@ -1,6 +1,7 @@
 //! Which files of a folder are read, in which order.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -45,6 +46,7 @@ impl Walk {
         }
         walk.files.sort_by(|a, b| a.path.cmp(&b.path));
         walk.drop_compressed_copies();
+        walk.drop_same_sessions();
         walk
     }
 
@@ -86,20 +88,50 @@ impl Walk {
     /// A log beside its own compressed copy would be counted twice.
     fn drop_compressed_copies(&mut self) {
         let plain: BTreeSet<PathBuf> = self.files.iter().map(|file| file.path.clone()).collect();
-        let before = self.files.len();
-        self.files.retain(|file| {
-            let compressed = file.path.extension().is_some_and(|end| COMPRESSED.iter().any(|c| end == *c));
-            !(compressed && plain.contains(&file.path.with_extension("")))
+        let is_copy =
+            |file: &Found| is_compressed(&file.path) && plain.contains(&file.path.with_extension(""));
+        self.drop("compressed-copy", is_copy);
+    }
+
+    /// So would a session that lies in two places (archived and restored, a backup): a rollout's name
+    /// holds the session's UUID. The plain one is read, else the larger, for logs only grow.
+    fn drop_same_sessions(&mut self) {
+        let mut best: BTreeMap<OsString, (bool, u64, PathBuf)> = BTreeMap::new();
+        for file in &self.files {
+            let Some(session) = session(&file.path) else { continue };
+            let rank = (!is_compressed(&file.path), file.bytes, file.path.clone());
+            let held = best.entry(session).or_insert_with(|| rank.clone());
+            if (rank.0, rank.1) > (held.0, held.1) {
+                *held = rank;
+            }
+        }
+        self.drop("same-session", |file| {
+            session(&file.path).and_then(|session| best.get(&session)).is_some_and(|held| held.2 != file.path)
         });
-        let copies = (before - self.files.len()) as u64;
-        if copies > 0 {
-            self.skipped.insert("compressed-copy", copies);
+    }
+
+    fn drop(&mut self, reason: &'static str, unwanted: impl Fn(&Found) -> bool) {
+        let before = self.files.len();
+        self.files.retain(|file| !unwanted(file));
+        for _ in self.files.len()..before {
+            self.skip(reason);
         }
     }
 
     fn skip(&mut self, reason: &'static str) {
         *self.skipped.entry(reason).or_default() += 1;
     }
+}
+
+fn is_compressed(path: &Path) -> bool {
+    path.extension().is_some_and(|end| COMPRESSED.iter().any(|compressed| end == *compressed))
+}
+
+/// The name of a Codex rollout, without the ending of its compression.
+fn session(path: &Path) -> Option<OsString> {
+    let name = if is_compressed(path) { path.file_stem()? } else { path.file_name()? };
+    let name_has_uuid = name.len() >= "rollout-.jsonl".len() + 36;
+    (name_has_uuid && name.as_encoded_bytes().starts_with(b"rollout-")).then(|| name.to_owned())
 }
 
 fn is_hidden(path: &Path) -> bool {
