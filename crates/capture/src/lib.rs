@@ -4,7 +4,18 @@
 //!
 //! | module | arrow | feature |
 //! |---|---|---|
+//! | [`sse`], [`ndjson`] | Chunk → Frame | |
+//! | [`dialect`] | Frame → what it means in its API | |
+//! | [`answer`] | one body: Chunk → Delta and Summary | |
 //! | `import` | foreign file → Stream | `import` |
+//!
+//! [`budget`] bounds what all decoders hold back together.
+
+pub mod answer;
+pub mod budget;
+pub mod dialect;
+pub mod ndjson;
+pub mod sse;
 
 #[cfg(feature = "import")]
 pub mod import;

@@ -1,0 +1,345 @@
+//! One response body, from its bytes to its deltas and its part of the summary.
+//!
+//! In: what the response's head says, then the [`Chunk`]s of the decoded body. Out: one [`Delta`] per event
+//! or comment as soon as it is complete, and at the end the fields of [`Summary`] that a body can tell. The
+//! tap, the recorder, the importers of raw streams and `sseismo capture` all call this, so that a stream
+//! means the same wherever it was met. No clock: times are those of the chunks, or `None`.
+//!
+//! The framing (server-sent events, NDJSON, one whole JSON answer) follows the content type, else the first
+//! byte. The dialect follows the first event that can only be of one API, else the request's path. No text
+//! is kept; a whole answer is held until it ends.
+
+use sseismo_trace::{Api, Body, Chunk, Delta, Frame, Kind, Micros, Outcome, Phase, Summary};
+
+use crate::budget::{BUDGET, Budget, Held, OverBudget};
+use crate::dialect::{self, Dialect, Learnt, Said};
+use crate::{ndjson, sse};
+
+/// Characters per token of English text, the usual rule of thumb of tokenizer guides. It is off by a factor
+/// of two for code and other scripts, hence the columns that it fills are called estimates.
+const CHARS_PER_TOKEN: u64 = 4;
+
+/// What is known before the body.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Head<'a> {
+    /// Path of the request, a query allowed; empty when unknown.
+    pub path: &'a str,
+    /// `content-type` of the response.
+    pub content_type: Option<&'a str>,
+    /// Status of the response.
+    pub status: Option<u16>,
+}
+
+/// What was met in a body, beside its deltas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Events, comments not counted.
+    pub events: u64,
+    /// Comment lines.
+    pub comments: u64,
+    /// Events whose data no dialect could read; they became `meta`.
+    pub unreadable: u64,
+    /// Frames with bytes that are not UTF-8.
+    pub invalid_utf8: u64,
+    /// Bytes after the last complete event.
+    pub tail_bytes: u64,
+    /// The buffer budget was used up, and the rest of the body was not analysed.
+    pub over_budget: bool,
+}
+
+/// A response body that is being read.
+///
+/// ```
+/// use sseismo_capture::answer::{Answer, Head};
+/// use sseismo_trace::{Chunk, Kind, Micros, Outcome, Summary};
+///
+/// let head = Head { path: "/v1/chat/completions", content_type: Some("text/event-stream"), status: Some(200) };
+/// let mut answer = Answer::new(&head);
+/// let mut deltas = Vec::new();
+/// let reads: [&[u8]; 2] = [
+///     b"data: {\"model\":\"m\",\"choices\":[{\"delta\":{\"reasoning_content\":\"Hm",
+///     b"mm\"}}]}\n\ndata: [DONE]\n\n",
+/// ];
+/// for (read, bytes) in (0..).zip(reads) {
+///     let at = Some(Micros(i64::from(read) * 1000));
+///     answer.push(Chunk { bytes, read, at }, |delta| deltas.push(delta));
+/// }
+/// let mut summary = Summary::default();
+/// let counts = answer.finish(&mut summary, |delta| deltas.push(delta));
+///
+/// assert_eq!(deltas[0].kind, Kind::Reasoning);
+/// assert_eq!((deltas[0].chars, deltas[0].first_read, deltas[0].extra_reads), (4, Some(0), 1));
+/// assert_eq!(deltas[0].t, Some(Micros(1000)));
+/// assert_eq!(counts.events, 2);
+/// assert_eq!(summary.outcome, Outcome::Completed);
+/// assert_eq!(summary.model_served.as_deref(), Some("m"));
+/// assert_eq!(summary.usage.reasoning, None);
+/// assert_eq!(summary.reasoning_tokens_est, Some(1));
+/// ```
+#[derive(Debug)]
+pub struct Answer {
+    framing: Framing,
+    reader: Reader,
+    budget: &'static Budget,
+    status: Option<u16>,
+    first_byte: Option<Micros>,
+    end: Option<Micros>,
+}
+
+#[derive(Debug)]
+enum Framing {
+    /// No content type; the first byte that is not blank decides.
+    Open,
+    Sse(sse::Decoder),
+    Ndjson(ndjson::Decoder),
+    /// One JSON value, read at its end.
+    Whole(Held),
+    /// Something else, or over budget: passed on unanalysed.
+    Off,
+}
+
+/// Frames to deltas: the part that does not depend on the framing.
+#[derive(Debug, Default)]
+struct Reader {
+    /// By the request's path.
+    expected: Option<&'static dyn Dialect>,
+    /// By content, once an event has told.
+    spoken: Option<&'static dyn Dialect>,
+    learnt: Learnt,
+    counts: Counts,
+    phase: Phase,
+    seq: u32,
+    first_reasoning: Option<Micros>,
+    first_output: Option<Micros>,
+}
+
+impl Answer {
+    /// A body at its start, charged to the process's budget.
+    pub fn new(head: &Head<'_>) -> Self {
+        Self::within(head, &BUDGET)
+    }
+
+    /// The same, charged to `budget`.
+    pub fn within(head: &Head<'_>, budget: &'static Budget) -> Self {
+        Self {
+            framing: Framing::new(head.content_type, budget),
+            reader: Reader { expected: dialect::by_path(head.path), ..Reader::default() },
+            budget,
+            status: head.status,
+            first_byte: None,
+            end: None,
+        }
+    }
+
+    /// Takes the next bytes of the body and hands on the deltas that they complete. Over budget, the rest
+    /// of the body is ignored and [`Counts::over_budget`] says so.
+    pub fn push(&mut self, chunk: Chunk<'_>, mut each: impl FnMut(Delta)) {
+        if chunk.bytes.is_empty() {
+            return;
+        }
+        if self.first_byte.is_none() {
+            self.first_byte = chunk.at;
+        }
+        self.end = chunk.at;
+        if matches!(self.framing, Framing::Open) {
+            self.framing = Framing::sniff(chunk.bytes, self.budget);
+        }
+        let reader = &mut self.reader;
+        let taken = match &mut self.framing {
+            Framing::Sse(decoder) => decoder.push(chunk, |frame| each(reader.delta(&frame))),
+            Framing::Ndjson(decoder) => decoder.push(chunk, |frame| each(reader.delta(&frame))),
+            Framing::Whole(held) => held.extend(chunk.bytes),
+            Framing::Open | Framing::Off => Ok(()),
+        };
+        if let Err(OverBudget) = taken {
+            self.framing = Framing::Off;
+            reader.counts.over_budget = true;
+        }
+    }
+
+    /// Ends the body: hands on what its end completes and fills the fields of `summary` that the body
+    /// tells. `outcome` is `Truncated` when the API's own end was not seen; who knows that the client left
+    /// or a timer fired, says so afterwards. Fields that the body does not tell are left alone.
+    pub fn finish(mut self, summary: &mut Summary, mut each: impl FnMut(Delta)) -> Counts {
+        let reader = &mut self.reader;
+        let mut streamed = true;
+        match self.framing {
+            Framing::Sse(decoder) => {
+                reader.counts.tail_bytes = decoder.finish(|frame| each(reader.delta(&frame)));
+            }
+            Framing::Ndjson(decoder) => {
+                decoder.finish(|frame| each(reader.delta(&frame)));
+            }
+            Framing::Whole(held) => {
+                streamed = false;
+                reader.whole(&sse::text(held.as_slice()).0);
+            }
+            Framing::Open | Framing::Off => {}
+        }
+        if self.first_byte.is_some() || reader.api().is_some() {
+            summary.streamed = Some(streamed);
+        }
+        summary.status = self.status.or(summary.status);
+        summary.t_first_byte = self.first_byte;
+        summary.t_end = self.end;
+        self.reader.tell(self.status, summary);
+        self.reader.counts
+    }
+
+    /// The API, as far as it is known by now.
+    pub fn api(&self) -> Option<Api> {
+        self.reader.api()
+    }
+
+    /// Bytes of memory that the stream takes now, its buffers included.
+    pub fn memory(&self) -> usize {
+        let buffers = match &self.framing {
+            Framing::Sse(decoder) => decoder.memory() - size_of::<sse::Decoder>(),
+            Framing::Ndjson(decoder) => decoder.memory() - size_of::<ndjson::Decoder>(),
+            Framing::Whole(held) => held.capacity(),
+            Framing::Open | Framing::Off => 0,
+        };
+        let names = [&self.reader.learnt.model, &self.reader.learnt.effort];
+        size_of::<Self>() + buffers + names.into_iter().flatten().map(String::capacity).sum::<usize>()
+    }
+}
+
+impl Framing {
+    fn new(content_type: Option<&str>, budget: &'static Budget) -> Self {
+        let Some(content_type) = content_type else { return Self::Open };
+        let essence = content_type.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+        match essence.as_str() {
+            "text/event-stream" => Self::Sse(sse::Decoder::new(budget)),
+            "application/x-ndjson" | "application/jsonl" | "application/stream+json" => {
+                Self::Ndjson(ndjson::Decoder::new(budget))
+            }
+            "application/json" => Self::Whole(Held::new(budget)),
+            "" | "text/plain" | "application/octet-stream" => Self::Open,
+            _ => Self::Off,
+        }
+    }
+
+    fn sniff(bytes: &[u8], budget: &'static Budget) -> Self {
+        match bytes.trim_ascii_start().first() {
+            None => Self::Open,
+            Some(b'{' | b'[') => Self::Whole(Held::new(budget)),
+            Some(_) => Self::Sse(sse::Decoder::new(budget)),
+        }
+    }
+}
+
+impl Reader {
+    fn api(&self) -> Option<Api> {
+        self.spoken.or(self.expected).map(Dialect::api)
+    }
+
+    fn delta(&mut self, frame: &Frame<'_>) -> Delta {
+        let said = match &frame.body {
+            Body::Comment(_) => {
+                self.counts.comments += 1;
+                Said::new(Kind::Comment)
+            }
+            Body::Event { name, data } => {
+                self.counts.events += 1;
+                self.event(name, data)
+            }
+        };
+        self.counts.invalid_utf8 += u64::from(frame.invalid_utf8);
+        self.phase = said.phase.or(phase_of(said.kind)).unwrap_or(self.phase);
+        match said.kind {
+            Kind::Reasoning | Kind::Summary => self.first_reasoning = self.first_reasoning.or(frame.at),
+            Kind::Text | Kind::Tool => self.first_output = self.first_output.or(frame.at),
+            _ => {}
+        }
+        let delta = Delta {
+            seq: self.seq,
+            first_read: Some(frame.first_read),
+            extra_reads: u16::try_from(frame.last_read.saturating_sub(frame.first_read)).unwrap_or(u16::MAX),
+            t: frame.at,
+            kind: said.kind,
+            phase: self.phase,
+            item_index: said.item_index,
+            provider_seq: said.provider_seq,
+            provider_ts: said.provider_ts,
+            chars: said.chars,
+            tokens: said.tokens,
+            tokens_est: None,
+            wire_bytes: u32::try_from(frame.bytes.end - frame.bytes.start).unwrap_or(u32::MAX),
+            pad_bytes: said.padding,
+        };
+        self.seq = self.seq.saturating_add(1);
+        Delta { tokens_est: (delta.is_content() && delta.chars > 0).then(|| estimate(delta.chars)), ..delta }
+    }
+
+    fn event(&mut self, name: &str, data: &str) -> Said {
+        if data == "[DONE]" {
+            self.learnt.end(Outcome::Completed);
+            return Said::new(Kind::Done).phase(Phase::Tail);
+        }
+        if self.spoken.is_none() {
+            self.spoken = dialect::by_content(data);
+        }
+        let blank = blank_padding(data);
+        let Some(dialect) = self.spoken.or(self.expected) else {
+            return Said { padding: blank, ..Said::new(Kind::Meta) };
+        };
+        let said = dialect.event(name, data, &mut self.learnt).unwrap_or_else(|_| {
+            self.counts.unreadable += 1;
+            Said::new(Kind::Meta)
+        });
+        Said { padding: said.padding + blank, ..said }
+    }
+
+    /// Reads a whole answer; NDJSON without a content type begins like one.
+    fn whole(&mut self, body: &str) {
+        self.spoken = dialect::by_content(body);
+        let Some(dialect) = self.spoken.or(self.expected) else { return };
+        if dialect.whole(body, &mut self.learnt).is_err() {
+            self.counts.unreadable += 1;
+        }
+    }
+
+    fn tell(&self, status: Option<u16>, summary: &mut Summary) {
+        let learnt = &self.learnt;
+        summary.api = self.api().or(summary.api);
+        summary.model_served = learnt.model.clone().or(summary.model_served.take());
+        summary.effort = summary.effort.take().or_else(|| learnt.effort.clone());
+        summary.usage = learnt.usage;
+        summary.reasoning_tokens_est =
+            (learnt.reasoning_chars > 0).then(|| learnt.reasoning_chars.div_ceil(CHARS_PER_TOKEN));
+        summary.t_first_reasoning = self.first_reasoning;
+        summary.t_first_output = self.first_output;
+        summary.outcome = if status.is_some_and(|status| status >= 400) {
+            Outcome::Failed
+        } else if learnt.outcome == Outcome::Unknown && self.api().is_some() && !self.counts.over_budget {
+            Outcome::Truncated
+        } else {
+            learnt.outcome
+        };
+    }
+}
+
+/// The phase that content of `kind` means.
+fn phase_of(kind: Kind) -> Option<Phase> {
+    match kind {
+        Kind::Reasoning => Some(Phase::Reasoning),
+        Kind::Summary => Some(Phase::Summary),
+        Kind::Text => Some(Phase::Output),
+        Kind::Tool => Some(Phase::Tool),
+        Kind::Usage | Kind::Ping | Kind::Comment | Kind::Error | Kind::Done | Kind::Meta => None,
+    }
+}
+
+/// Tokens of one event, at least one.
+#[expect(clippy::cast_possible_truncation, reason = "a quarter of a u32 fits")]
+fn estimate(chars: u32) -> u32 {
+    ((u64::from(chars) + CHARS_PER_TOKEN / 2) / CHARS_PER_TOKEN).max(1) as u32
+}
+
+/// Blanks between the end of a JSON object's content and the end of the data.
+fn blank_padding(data: &str) -> u32 {
+    let trimmed = data.trim_ascii_end();
+    let inner = trimmed.strip_suffix('}').map_or(trimmed, str::trim_ascii_end);
+    let brace = usize::from(trimmed.len() > inner.len() && trimmed.ends_with('}'));
+    dialect::field::small(data.len() - inner.len() - brace)
+}

@@ -1,0 +1,302 @@
+//! OpenAI Chat Completions, and its many speakers.
+//!
+//! Reasoning comes as `reasoning_content` (DeepSeek, vLLM, SGLang, GLM, llama.cpp), as `reasoning`
+//! (OpenRouter, Groq, Ollama, newer vLLM), as `reasoning_details` beside it (OpenRouter; may say that it is
+//! a summary, or be encrypted), as a content list with `thinking` parts (Mistral), or inline as `<think>`.
+//! A choice ends with its `finish_reason`, the stream with `[DONE]`; some servers send only the first, so
+//! either is a clean end. Usage comes with the last chunk or in one of its own; reasoning tokens are in
+//! `completion_tokens_details` or beside the other counts. `created` has whole seconds and names the
+//! answer, not the event: it is no clock.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use sseismo_trace::{Api, Kind, Outcome, Phase, Usage};
+
+use super::field::{Arguments, Few, Piece, Size};
+use super::{Dialect, Learnt, Marks, Said, count};
+
+#[derive(Debug)]
+pub(super) struct Chat;
+
+/// A chunk of a stream, or a whole answer.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Chunk<'a> {
+    #[serde(borrow)]
+    model: Piece<'a>,
+    #[serde(borrow)]
+    choices: Few<Choice<'a>>,
+    usage: Option<Tokens>,
+    x_groq: Option<Groq>,
+    error: Option<IgnoredAny>,
+    obfuscation: Size,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Choice<'a> {
+    index: Option<u16>,
+    #[serde(borrow)]
+    delta: Option<Message<'a>>,
+    #[serde(borrow)]
+    message: Option<Message<'a>>,
+    /// The older completions API.
+    #[serde(borrow)]
+    text: Content<'a>,
+    #[serde(borrow)]
+    finish_reason: Piece<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Message<'a> {
+    #[serde(borrow)]
+    content: Content<'a>,
+    reasoning_content: Size,
+    reasoning: Size,
+    #[serde(borrow)]
+    reasoning_details: Few<Detail<'a>>,
+    refusal: Size,
+    tool_calls: Few<ToolCall>,
+    function_call: Option<Function>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Detail<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Piece<'a>,
+    text: Size,
+    summary: Size,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ToolCall {
+    function: Option<Function>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Function {
+    arguments: Arguments,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Groq {
+    usage: Option<Tokens>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+#[expect(clippy::struct_field_names, reason = "named as on the wire")]
+struct Tokens {
+    prompt_tokens: Option<u64>,
+    completion_tokens: Option<u64>,
+    total_tokens: Option<u64>,
+    prompt_tokens_details: Option<Prompt>,
+    prompt_cache_hit_tokens: Option<u64>,
+    completion_tokens_details: Option<Completion>,
+    reasoning_tokens: Option<u64>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+struct Prompt {
+    cached_tokens: Option<u64>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+struct Completion {
+    reasoning_tokens: Option<u64>,
+}
+
+/// The answer's text, as a string or as a list of parts.
+#[derive(Default)]
+struct Content<'a> {
+    text: Piece<'a>,
+    /// Characters of the parts of a list.
+    listed: u32,
+    thinking: u32,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Part {
+    text: Size,
+    thinking: Few<Text>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Text {
+    text: Size,
+}
+
+impl Dialect for Chat {
+    fn api(&self) -> Api {
+        Api::Chat
+    }
+
+    fn serves(&self, path: &str) -> bool {
+        path.ends_with("/chat/completions") || path.ends_with("/v1/completions")
+    }
+
+    fn speaks(&self, marks: &Marks<'_>) -> bool {
+        marks.choices.is_some() || marks.object.0.starts_with("chat.completion")
+    }
+
+    fn event(&self, _: &str, data: &str, learnt: &mut Learnt) -> serde_json::Result<Said> {
+        read(&serde_json::from_str(data)?, learnt)
+    }
+
+    fn whole(&self, body: &str, learnt: &mut Learnt) -> serde_json::Result<()> {
+        read(&serde_json::from_str(body)?, learnt).map(drop)
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the last step of two functions that can fail")]
+fn read(chunk: &Chunk<'_>, learnt: &mut Learnt) -> serde_json::Result<Said> {
+    learnt.model(&chunk.model);
+    let tokens = chunk.usage.or_else(|| chunk.x_groq.as_ref()?.usage);
+    if let Some(tokens) = tokens {
+        learnt.usage(tokens.usage());
+    }
+    if chunk.error.is_some() {
+        learnt.end(Outcome::Failed);
+        return Ok(Said::new(Kind::Error));
+    }
+    let (mut reasoning, mut summary, mut text, mut tool) = (0, 0, 0, 0);
+    let mut stops = false;
+    for choice in chunk.choices.iter() {
+        stops |= finish(&choice.finish_reason.0, learnt);
+        let (inline, plain) = choice.text.split(learnt);
+        reasoning += inline;
+        text += plain;
+        let Some(message) = choice.delta.as_ref().or(choice.message.as_ref()) else { continue };
+        let (inline, plain) = message.content.split(learnt);
+        reasoning += inline;
+        text += plain + message.refusal.chars;
+        let (raw, summarised) = message.reasoning();
+        reasoning += raw;
+        summary += summarised;
+        let calls = message.tool_calls.iter().filter_map(|call| call.function.as_ref());
+        tool += calls.chain(&message.function_call).map(|call| call.arguments.0).sum::<u32>();
+    }
+    learnt.reasoning_chars += u64::from(reasoning);
+    let most =
+        [(Kind::Reasoning, reasoning), (Kind::Summary, summary), (Kind::Text, text), (Kind::Tool, tool)];
+    let mut said = Said::most(most);
+    if said.kind == Kind::Meta && tokens.is_some() {
+        said = Said::new(Kind::Usage).phase(Phase::Tail);
+    } else if said.kind == Kind::Meta && stops {
+        said = said.phase(Phase::Tail);
+    }
+    Ok(Said {
+        item_index: chunk.choices.first.as_ref().and_then(|choice| choice.index),
+        padding: chunk.obfuscation.bytes,
+        ..said
+    })
+}
+
+/// Whether the choice stops, and how.
+fn finish(reason: &str, learnt: &mut Learnt) -> bool {
+    match reason {
+        "" => return false,
+        "length" | "content_filter" | "max_tokens" | "insufficient_system_resource" | "abort" => {
+            learnt.end(Outcome::Incomplete);
+        }
+        "error" => learnt.end(Outcome::Failed),
+        _ => learnt.end(Outcome::Completed),
+    }
+    true
+}
+
+impl Message<'_> {
+    /// Characters of raw and of summarised reasoning. `reasoning_details` repeats `reasoning`.
+    fn reasoning(&self) -> (u32, u32) {
+        let plain = self.reasoning_content.chars.max(self.reasoning.chars);
+        let raw: u32 = self.reasoning_details.iter().map(|detail| detail.text.chars).sum();
+        let summary: u32 = self.reasoning_details.iter().map(|detail| detail.summary.chars).sum();
+        let said_so = self.reasoning_details.iter().any(|detail| detail.kind.0 == "reasoning.summary");
+        if said_so { (raw, summary.max(plain)) } else { (plain.max(raw), 0) }
+    }
+}
+
+impl Tokens {
+    fn usage(&self) -> Usage {
+        let reasoning = self
+            .completion_tokens_details
+            .and_then(|details| details.reasoning_tokens)
+            .or(self.reasoning_tokens);
+        // xAI counts reasoning beside the completion, everybody else within it: the total tells.
+        let beside = match (self.prompt_tokens, self.completion_tokens, reasoning, self.total_tokens) {
+            (Some(prompt), Some(completion), Some(reasoning), Some(total)) if reasoning > 0 => {
+                total == prompt + completion + reasoning
+            }
+            _ => false,
+        };
+        let extra = if beside { reasoning.unwrap_or(0) } else { 0 };
+        Usage {
+            input: self.prompt_tokens,
+            cached: self
+                .prompt_tokens_details
+                .and_then(|details| details.cached_tokens)
+                .or(self.prompt_cache_hit_tokens),
+            output: self.completion_tokens.map(|completion| completion + extra),
+            reasoning: count(reasoning),
+        }
+    }
+}
+
+impl Content<'_> {
+    /// Characters of reasoning and of answer.
+    fn split(&self, learnt: &mut Learnt) -> (u32, u32) {
+        let (inline, plain) = learnt.think.split(&self.text.0);
+        (inline + self.thinking, plain + self.listed)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Content<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("text or a list of parts")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Content { text: Piece(text.into()), ..Content::default() })
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Content { text: Piece(text.to_owned().into()), ..Content::default() })
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Content::default())
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
+                while fields.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Content::default())
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Self::Value, A::Error> {
+                let mut content = Content::default();
+                while let Some(part) = parts.next_element::<Part>()? {
+                    content.listed += part.text.chars;
+                    content.thinking += part.thinking.iter().map(|text| text.text.chars).sum::<u32>();
+                }
+                Ok(content)
+            }
+        }
+        json.deserialize_any(Any)
+    }
+}

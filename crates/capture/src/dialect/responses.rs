@@ -1,0 +1,259 @@
+//! OpenAI Responses, and its speakers (xAI, DeepSeek, OpenRouter, llama.cpp, the Codex backend).
+//!
+//! Every event has a name, and the struct to read is chosen by it: by far most events are text deltas, and
+//! of these only length, indices and obfuscation matter. The stream ends with `response.completed`,
+//! `.incomplete` or `.failed`, which hold the usage. Reasoning comes raw (`reasoning_text`) or as a summary
+//! (`reasoning_summary_text`); with neither, a reasoning item opens and closes after a silence.
+//!
+//! Also read: `response.reasoning.delta` with `delta_tokens` and `response.output.delta`, names under which
+//! a published account of clustering logs its streams.
+
+use serde::Deserialize;
+use sseismo_trace::{Api, Kind, Outcome, Phase, Usage};
+
+use super::field::{Few, Piece, Size};
+use super::{Dialect, Learnt, Marks, Said, count};
+
+#[derive(Debug)]
+pub(super) struct Responses;
+
+/// A delta of text, of whatever kind.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TextDelta {
+    delta: Size,
+    delta_tokens: Option<u32>,
+    output_index: Option<u16>,
+    sequence_number: Option<u32>,
+    obfuscation: Size,
+}
+
+/// An event that opens, closes or comments.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Step<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Piece<'a>,
+    output_index: Option<u16>,
+    sequence_number: Option<u32>,
+    #[serde(borrow)]
+    item: Option<Item<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Item<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Piece<'a>,
+}
+
+/// An event about the response as a whole.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Whole<'a> {
+    sequence_number: Option<u32>,
+    #[serde(borrow)]
+    response: Option<Answer<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Answer<'a> {
+    #[serde(borrow)]
+    model: Piece<'a>,
+    #[serde(borrow)]
+    status: Piece<'a>,
+    #[serde(borrow)]
+    reasoning: Option<Reasoning<'a>>,
+    usage: Option<Tokens>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Reasoning<'a> {
+    #[serde(borrow)]
+    effort: Piece<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+#[expect(clippy::struct_field_names, reason = "named as on the wire")]
+struct Tokens {
+    input_tokens: Option<u64>,
+    input_tokens_details: Option<Input>,
+    output_tokens: Option<u64>,
+    output_tokens_details: Option<Output>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Input {
+    cached_tokens: Option<u64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Output {
+    reasoning_tokens: Option<u64>,
+}
+
+/// The parts of a whole answer that a stream would have sent as deltas.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Body<'a> {
+    #[serde(borrow)]
+    output: Few<OutputItem<'a>>,
+    error: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct OutputItem<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Piece<'a>,
+    content: Few<Text>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Text {
+    text: Size,
+}
+
+impl Dialect for Responses {
+    fn api(&self) -> Api {
+        Api::Responses
+    }
+
+    fn serves(&self, path: &str) -> bool {
+        path.ends_with("/responses")
+    }
+
+    fn speaks(&self, marks: &Marks<'_>) -> bool {
+        marks.kind.0.starts_with("response.") || marks.object.0 == "response"
+    }
+
+    fn event(&self, name: &str, data: &str, learnt: &mut Learnt) -> serde_json::Result<Said> {
+        if !name.is_empty() && name != "message" {
+            return named(name, data, learnt);
+        }
+        let step: Step<'_> = serde_json::from_str(data)?;
+        named(&step.kind.0, data, learnt)
+    }
+
+    fn whole(&self, body: &str, learnt: &mut Learnt) -> serde_json::Result<()> {
+        learn(&serde_json::from_str(body)?, learnt);
+        let parts: Body<'_> = serde_json::from_str(body)?;
+        for item in parts.output.iter().filter(|item| item.kind.0 == "reasoning") {
+            learnt.reasoning_chars += item.content.iter().map(|part| u64::from(part.text.chars)).sum::<u64>();
+        }
+        if parts.error.is_some() {
+            learnt.end(Outcome::Failed);
+        }
+        Ok(())
+    }
+}
+
+fn named(name: &str, data: &str, learnt: &mut Learnt) -> serde_json::Result<Said> {
+    match name {
+        "response.output_text.delta" | "response.output.delta" | "response.refusal.delta" => {
+            text(Kind::Text, data)
+        }
+        "response.reasoning_text.delta" | "response.reasoning.delta" => {
+            let said = text(Kind::Reasoning, data)?;
+            learnt.reasoning_chars += u64::from(said.chars);
+            Ok(said)
+        }
+        "response.reasoning_summary_text.delta" | "response.reasoning_summary.delta" => {
+            text(Kind::Summary, data)
+        }
+        "response.function_call_arguments.delta"
+        | "response.custom_tool_call_input.delta"
+        | "response.mcp_call_arguments.delta"
+        | "response.mcp_call.arguments.delta"
+        | "response.code_interpreter_call_code.delta" => text(Kind::Tool, data),
+        "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" => {
+            let event: Whole<'_> = serde_json::from_str(data)?;
+            if let Some(answer) = &event.response {
+                learn(answer, learnt);
+            }
+            learnt.end(match name {
+                "response.completed" => Outcome::Completed,
+                "response.failed" => Outcome::Failed,
+                _ => Outcome::Incomplete,
+            });
+            Ok(Said { provider_seq: event.sequence_number, ..Said::new(Kind::Done).phase(Phase::Tail) })
+        }
+        "response.created" | "response.queued" | "response.in_progress" => {
+            let event: Whole<'_> = serde_json::from_str(data)?;
+            if let Some(answer) = &event.response {
+                learn(answer, learnt);
+            }
+            Ok(Said { provider_seq: event.sequence_number, ..Said::new(Kind::Meta) })
+        }
+        "error" | "response.error" => {
+            learnt.end(Outcome::Failed);
+            step(Kind::Error, data).map(|(said, _)| said)
+        }
+        "keepalive" | "ping" => Ok(Said::new(Kind::Ping)),
+        _ => {
+            let (said, opens) = step(Kind::Meta, data)?;
+            let phase = if name.rsplit('.').next() == Some("done") {
+                Some(Phase::Tail)
+            } else if name == "response.reasoning_summary_part.added" {
+                Some(Phase::Summary)
+            } else {
+                opens.filter(|_| name == "response.output_item.added")
+            };
+            Ok(Said { phase, ..said })
+        }
+    }
+}
+
+fn text(kind: Kind, data: &str) -> serde_json::Result<Said> {
+    let event: TextDelta = serde_json::from_str(data)?;
+    let said = Said::content(kind, event.delta.chars);
+    Ok(Said {
+        // The published logs give a count and no text.
+        kind: if event.delta_tokens.is_some() { kind } else { said.kind },
+        item_index: event.output_index,
+        provider_seq: event.sequence_number,
+        tokens: event.delta_tokens,
+        padding: event.obfuscation.bytes,
+        ..said
+    })
+}
+
+fn step(kind: Kind, data: &str) -> serde_json::Result<(Said, Option<Phase>)> {
+    let event: Step<'_> = serde_json::from_str(data)?;
+    let opens = event.item.and_then(|item| match &*item.kind.0 {
+        "reasoning" => Some(Phase::Reasoning),
+        "message" => Some(Phase::Output),
+        kind if kind.ends_with("_call") => Some(Phase::Tool),
+        _ => None,
+    });
+    Ok((Said { provider_seq: event.sequence_number, ..Said::new(kind).item(event.output_index) }, opens))
+}
+
+fn learn(answer: &Answer<'_>, learnt: &mut Learnt) {
+    learnt.model(&answer.model);
+    if learnt.effort.is_none() {
+        learnt.effort = answer.reasoning.as_ref().and_then(|reasoning| reasoning.effort.named());
+    }
+    if let Some(tokens) = &answer.usage {
+        learnt.usage(Usage {
+            input: tokens.input_tokens,
+            cached: tokens.input_tokens_details.as_ref().and_then(|input| input.cached_tokens),
+            output: tokens.output_tokens,
+            reasoning: count(
+                tokens.output_tokens_details.as_ref().and_then(|output| output.reasoning_tokens),
+            ),
+        });
+    }
+    match &*answer.status.0 {
+        "completed" => learnt.end(Outcome::Completed),
+        "incomplete" | "cancelled" => learnt.end(Outcome::Incomplete),
+        "failed" => learnt.end(Outcome::Failed),
+        _ => {}
+    }
+}
