@@ -125,7 +125,7 @@ mod tests {
         for (read, bytes) in [(3, &b"{}\n{"[..]), (4, &b""[..]), (5, &b"}\n"[..]), (6, &b"{}\n"[..])] {
             decoder
                 .push(Chunk { bytes, read, at: None }, |frame| {
-                    reads.push((frame.first_read, frame.last_read))
+                    reads.push((frame.first_read, frame.last_read));
                 })
                 .unwrap();
         }
