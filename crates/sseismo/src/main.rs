@@ -7,6 +7,8 @@ mod exit;
 mod reading;
 #[cfg(feature = "analyze")]
 mod show;
+#[cfg(feature = "simulate")]
+mod simulate;
 
 use std::process::ExitCode;
 
@@ -27,12 +29,16 @@ struct Cli {
 enum Verb {
     #[cfg(feature = "analyze")]
     Analyze(analyze::Args),
+    #[cfg(feature = "simulate")]
+    Simulate(simulate::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().verb {
         #[cfg(feature = "analyze")]
         Verb::Analyze(args) => analyze::run(args),
+        #[cfg(feature = "simulate")]
+        Verb::Simulate(args) => simulate::run(&args),
     };
     exit::code(outcome)
 }
