@@ -168,6 +168,14 @@ impl Stream {
     }
 }
 
+/// `text` as a JSON string.
+fn quoted(text: &str) -> String {
+    if text.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'"' && byte != b'\\') {
+        return format!("\"{text}\"");
+    }
+    Value::from(text).to_string()
+}
+
 /// Text that is handed out token by token.
 struct Text {
     all: String,

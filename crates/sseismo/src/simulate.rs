@@ -6,20 +6,24 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use sseismo_simulator::{Lateness, Scenario, Server};
+use sseismo_simulator::{Lateness, Scenario, Server, Simulation};
+use sseismo_trace::UtcMicros;
+use sseismo_trace::parquet::{DatasetWriter, Manifest};
 
 use crate::exit::End;
 
 const EXAMPLES: &str = "Examples:
   sseismo simulate data/scenarios/write-up-burst.toml
   sseismo simulate data/scenarios/concurrency-cooldown.toml --listen 127.0.0.1:8800 --truth truth.jsonl
+  sseismo simulate data/scenarios/shard-pinning.toml --dataset traces --streams 5000
   curl -N http://127.0.0.1:8800/v1/responses -d '{\"model\":\"m\",\"input\":\"hi\",\"stream\":true}'";
 
 /// Answers requests on loopback as a scenario says, and writes down what was really done.
 ///
 /// Speaks OpenAI Responses, Chat Completions and Anthropic Messages, streamed or not, over HTTP/1.1 and
 /// HTTP/2 with prior knowledge. Prints its address as one JSON line on stdout; Ctrl-C ends it, and then
-/// says how late its writes were.
+/// says how late its writes were. With `--dataset` nothing listens: the scenario's own load is run in
+/// virtual time and written as a trace dataset.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -31,6 +35,12 @@ pub(crate) struct Args {
     /// Write what was done to each request to this file, JSON Lines.
     #[arg(long, value_name = "FILE")]
     truth: Option<PathBuf>,
+    /// Write a trace dataset to this folder instead of listening.
+    #[arg(long, value_name = "DIR", conflicts_with = "listen")]
+    dataset: Option<PathBuf>,
+    /// Streams of the dataset.
+    #[arg(long, default_value_t = 1_000, requires = "dataset")]
+    streams: usize,
     /// Use this seed instead of the scenario's.
     #[arg(long)]
     seed: Option<u64>,
@@ -42,6 +52,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<End> {
     let mut scenario = Scenario::load(&args.scenario).with_context(|| format!("{name} cannot be run"))?;
     scenario.seed = args.seed.unwrap_or(scenario.seed);
     let truth = args.truth.as_deref().map(create).transpose()?;
+    if let Some(folder) = &args.dataset {
+        return write(&scenario, folder, args.streams, truth);
+    }
     let lateness = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -53,6 +66,33 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<End> {
 
 fn create(path: &Path) -> anyhow::Result<BufWriter<File>> {
     Ok(BufWriter::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?))
+}
+
+/// The scenario in virtual time, as a dataset; lines of truth carry the streams' ids.
+fn write(
+    scenario: &Scenario,
+    folder: &Path,
+    streams: usize,
+    mut truth: Option<BufWriter<File>>,
+) -> anyhow::Result<End> {
+    let problem = || format!("cannot write the dataset {}", folder.display());
+    let now = UtcMicros(epoch_s() * 1_000_000);
+    let mut writer = DatasetWriter::create(folder, Manifest::default(), now).with_context(problem)?;
+    let mut events = 0;
+    for one in Simulation::new(scenario).take(streams) {
+        events += one.deltas.len();
+        writer.stream(one.stream()).with_context(problem)?;
+        if let Some(file) = &mut truth {
+            let line = serde_json::json!({ "stream_id": one.summary.stream_id, "truth": one.truth });
+            writeln!(file, "{line}")?;
+        }
+    }
+    writer.finish().with_context(problem)?;
+    if let Some(mut file) = truth {
+        file.flush()?;
+    }
+    writeln!(anstream::stderr(), "{streams} streams, {events} events in {}", folder.display())?;
+    Ok(End::Fine)
 }
 
 async fn serve(

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use sseismo_trace::{Kind, Phase};
 
-use super::{Call, Mark, Stream};
+use super::{Call, Mark, Stream, quoted};
 use crate::plan::What;
 
 pub(super) fn stream(call: &Call<'_>, stream: &mut Stream) {
@@ -21,7 +21,7 @@ pub(super) fn stream(call: &Call<'_>, stream: &mut Stream) {
                 phase = Phase::Reasoning;
                 let text = stream.reasoning.take(beat.tokens);
                 let mark = Mark::new(Kind::Reasoning, phase).content(&text, beat.tokens);
-                stream.event(mark, "", &chunk(call, &json!({ "reasoning_content": text }), None));
+                stream.event(mark, "", &text_chunk(call, "reasoning_content", &text));
             }
             What::NextPart => {}
             What::Text => {
@@ -29,7 +29,7 @@ pub(super) fn stream(call: &Call<'_>, stream: &mut Stream) {
                 let text = stream.answer.take(beat.tokens);
                 if !text.is_empty() {
                     let mark = Mark::new(Kind::Text, phase).content(&text, beat.tokens);
-                    stream.event(mark, "", &chunk(call, &json!({ "content": text }), None));
+                    stream.event(mark, "", &text_chunk(call, "content", &text));
                 }
             }
             What::KeepAlive { .. } => stream.comment("keep-alive", phase),
@@ -79,6 +79,16 @@ fn chunk(call: &Call<'_>, delta: &Value, finish: Option<&str>) -> String {
     let mut body = envelope(call, "chat.completion.chunk");
     body["choices"] = json!([{ "index": 0, "delta": delta, "finish_reason": finish }]);
     body.to_string()
+}
+
+/// A chunk of text: by far the most frequent event, so it is written without a tree of values.
+fn text_chunk(call: &Call<'_>, field: &str, text: &str) -> String {
+    let (id, created) = (&call.id, call.created);
+    format!(
+        r#"{{"id":"chatcmpl-{id}","object":"chat.completion.chunk","created":{created},"model":{},"choices":[{{"index":0,"delta":{{"{field}":{}}},"finish_reason":null}}]}}"#,
+        quoted(call.model),
+        quoted(text),
+    )
 }
 
 fn usage(call: &Call<'_>) -> Value {

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use sseismo_trace::{Kind, Phase};
 
-use super::{Call, Mark, Stream};
+use super::{Call, Mark, Stream, quoted};
 use crate::plan::What;
 
 /// The content block that is open.
@@ -47,12 +47,12 @@ pub(super) fn stream(call: &Call<'_>, stream: &mut Stream) {
             What::Reasoning | What::Summary => {
                 let text = stream.reasoning.take(beat.tokens);
                 let mark = Mark::new(Kind::Reasoning, phase).item(index).content(&text, beat.tokens);
-                send_delta(stream, mark, index, &json!({ "type": "thinking_delta", "thinking": text }));
+                send_text(stream, mark, index, "thinking", &text);
             }
             What::Text => {
                 let text = stream.answer.take(beat.tokens);
                 let mark = Mark::new(Kind::Text, phase).item(index).content(&text, beat.tokens);
-                send_delta(stream, mark, index, &json!({ "type": "text_delta", "text": text }));
+                send_text(stream, mark, index, "text", &text);
             }
             What::NextPart => {}
             What::KeepAlive { comment: true } => stream.comment("keep-alive", phase),
@@ -102,6 +102,15 @@ fn close_block(stream: &mut Stream, block: Block, index: u16, phase: Phase) {
 
 fn send_delta(stream: &mut Stream, mark: Mark, index: u16, delta: &Value) {
     send(stream, mark, &json!({ "type": "content_block_delta", "index": index, "delta": delta }));
+}
+
+/// A delta of text: by far the most frequent event, so it is written without a tree of values.
+fn send_text(stream: &mut Stream, mark: Mark, index: u16, field: &str, text: &str) {
+    let data = format!(
+        r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"{field}_delta","{field}":{}}}}}"#,
+        quoted(text)
+    );
+    stream.event(mark, "content_block_delta", &data);
 }
 
 /// An event is named after the `type` of its data.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sseismo_trace::{Kind, Phase};
 
-use super::{Call, Mark, Stream};
+use super::{Call, Mark, Stream, quoted};
 use crate::plan::What;
 
 /// The stream's place between its items.
@@ -93,17 +93,15 @@ impl Writer<'_> {
             What::Reasoning | What::Summary => {
                 let text = self.stream.reasoning.take(tokens);
                 self.thought.push_str(&text);
-                let item_id = self.item_id("rs");
-                if what == What::Summary {
-                    let mark = Mark::new(Kind::Summary, Phase::Summary).item(0).content(&text, tokens);
-                    let data = json!({ "item_id": item_id, "output_index": 0, "summary_index": self.part, "delta": text });
-                    self.send("response.reasoning_summary_text.delta", mark, data);
+                let (kind, phase, name, index) = if what == What::Summary {
+                    let name = "response.reasoning_summary_text.delta";
+                    (Kind::Summary, Phase::Summary, name, ("summary_index", self.part))
                 } else {
-                    let mark = Mark::new(Kind::Reasoning, Phase::Reasoning).item(0).content(&text, tokens);
-                    let data =
-                        json!({ "item_id": item_id, "output_index": 0, "content_index": 0, "delta": text });
-                    self.send("response.reasoning_text.delta", mark, data);
-                }
+                    let name = "response.reasoning_text.delta";
+                    (Kind::Reasoning, Phase::Reasoning, name, ("content_index", 0))
+                };
+                let mark = Mark::new(kind, phase).item(0).content(&text, tokens);
+                self.send_text(name, mark, "rs", index, &text);
             }
             What::NextPart => {
                 self.part_event("response.reasoning_summary_part.done");
@@ -115,10 +113,7 @@ impl Writer<'_> {
                 self.said.push_str(&text);
                 let mark =
                     Mark::new(Kind::Text, Phase::Output).item(self.message_index()).content(&text, tokens);
-                let data = json!({
-                    "item_id": self.item_id("msg"), "output_index": self.message_index(), "content_index": 0, "delta": text,
-                });
-                self.send("response.output_text.delta", mark, data);
+                self.send_text("response.output_text.delta", mark, "msg", ("content_index", 0), &text);
             }
             What::KeepAlive { comment: true } => self.stream.comment("keep-alive", phase),
             What::KeepAlive { comment: false } => {
@@ -143,6 +138,17 @@ impl Writer<'_> {
         data["sequence_number"] = self.sequence.into();
         let mark = Mark { sequence: Some(self.sequence), ..mark };
         self.stream.event(mark, name, &data.to_string());
+        self.sequence += 1;
+    }
+
+    /// A delta of text: by far the most frequent event, so it is written without a tree of values.
+    fn send_text(&mut self, name: &str, mark: Mark, item: &str, (index, of): (&str, u32), text: &str) {
+        let (sequence, id, place) = (self.sequence, &self.call.id, mark.item.unwrap_or(0));
+        let data = format!(
+            r#"{{"type":"{name}","sequence_number":{sequence},"item_id":"{item}_{id}","output_index":{place},"{index}":{of},"delta":{}}}"#,
+            quoted(text),
+        );
+        self.stream.event(Mark { sequence: Some(sequence), ..mark }, name, &data);
         self.sequence += 1;
     }
 

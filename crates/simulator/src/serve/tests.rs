@@ -60,7 +60,7 @@ async fn three_apis_stream_to_their_end() {
         let whole = whole.into_body().collect().await.unwrap().to_bytes();
         assert!(serde_json::from_slice::<serde_json::Value>(&whole).is_ok());
     }
-    drop(running.stop.send(()));
+    running.stop.send(()).unwrap();
     assert!(running.server.await.unwrap().writes() > 60);
 }
 

