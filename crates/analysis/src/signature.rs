@@ -8,9 +8,10 @@ use std::fmt;
 use sseismo_trace::{Finding, Scope, SignatureId, Stream};
 
 pub mod burst;
+pub mod count_lattice;
 
 /// Every signature that `analyze` looks for.
-pub const SIGNATURES: &[&dyn Signature] = &[&burst::Burst];
+pub const SIGNATURES: &[&dyn Signature] = &[&count_lattice::CountLattice, &burst::Burst];
 
 /// Which set of thresholds to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,8 @@
 //! Ask → Plan (tokens and times) → Script (bytes and writes) → socket, or Summary + Deltas + Reads
 //! ```
 //!
-//! [`timing`] holds the bare arrival processes on which burst thresholds were chosen.
+//! [`timing`] holds the bare arrival processes on which burst thresholds were chosen, [`counts`] the
+//! reasoning-token counts on which the lattice is calibrated.
 //!
 //! Nothing here uses the decoders of `capture`: the truth stays independent of what it tests.
 //!
@@ -25,6 +26,7 @@
 mod api;
 mod ask;
 mod behaviour;
+pub mod counts;
 mod draw;
 mod load;
 mod plan;
