@@ -103,6 +103,7 @@ pub(crate) struct Count {
 }
 
 /// The lattice in a histogram of positive counts, if there is one.
+#[cfg_attr(not(test), expect(dead_code, reason = "comparisons call it"))]
 pub(crate) fn find(histogram: &BTreeMap<u32, u64>) -> Option<Lattice> {
     let counts = ascending(histogram);
     let background = Background::of(&counts);

@@ -5,7 +5,7 @@
 //! "as unlikely as the observed one" by a *relative* tolerance: an absolute one (1e-12 is common)
 //! makes every strong result look like p ≈ 1e-12.
 
-/// Two tables whose probabilities differ by less than this share are equally likely. SciPy uses the
+/// Two tables whose probabilities differ by less than this share are equally likely. `SciPy` uses the
 /// same value, so that ties broken by rounding fall on the same side.
 const RELATIVE_TOLERANCE: f64 = 1e-7;
 

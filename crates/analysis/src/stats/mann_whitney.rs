@@ -27,7 +27,7 @@ pub struct Test {
     pub method: Method,
 }
 
-/// Groups up to this size are counted exactly when there are no ties, as in SciPy.
+/// Groups up to this size are counted exactly when there are no ties, as in `SciPy`.
 const EXACT_UP_TO: usize = 8;
 
 /// Two-sided test of `x` against `y`: exact without ties when the smaller group has at most 8 values,
@@ -36,12 +36,13 @@ const EXACT_UP_TO: usize = 8;
 /// `None` when a group is empty or a value is NaN. All values equal: p = 1.
 pub fn two_sided(x: &[f64], y: &[f64]) -> Option<Test> {
     let ranks = Ranks::of(x, y)?;
-    if ranks.ties == 0.0 && x.len().min(y.len()) <= EXACT_UP_TO { ranks.exact() } else { ranks.asymptotic() }
+    let exact = ranks.ties == 0.0 && x.len().min(y.len()) <= EXACT_UP_TO;
+    Some(if exact { ranks.exact() } else { ranks.asymptotic() })
 }
 
 /// Two-sided test by the normal limit whatever the sizes; cases as in [`two_sided`].
 pub fn asymptotic(x: &[f64], y: &[f64]) -> Option<Test> {
-    Ranks::of(x, y)?.asymptotic()
+    Some(Ranks::of(x, y)?.asymptotic())
 }
 
 struct Ranks {
@@ -77,8 +78,7 @@ impl Ranks {
         Test { u: self.u, p, superiority: self.u / (real_len(self.n1) * real_len(self.n2)), method }
     }
 
-    #[expect(clippy::unnecessary_wraps, reason = "both methods are returned from the same place")]
-    fn asymptotic(&self) -> Option<Test> {
+    fn asymptotic(&self) -> Test {
         let (n1, n2) = (real_len(self.n1), real_len(self.n2));
         let n = n1 + n2;
         let mean = n1 * n2 / 2.0;
@@ -91,12 +91,12 @@ impl Ranks {
         } else {
             1.0
         };
-        Some(self.test(p, Method::Asymptotic))
+        self.test(p, Method::Asymptotic)
     }
 
     /// The number of arrangements with each U is a Gaussian binomial coefficient, built up one factor
     /// (1 − q^(n2+i)) / (1 − q^i) at a time.
-    fn exact(&self) -> Option<Test> {
+    fn exact(&self) -> Test {
         let (small, large) = (self.n1.min(self.n2), self.n1.max(self.n2));
         let top = small * large;
         let mut ways = vec![0.0_f64; top + 1];
@@ -113,7 +113,7 @@ impl Ranks {
         let larger = self.u.max(real_len(top) - self.u);
         let tail: f64 =
             ways.iter().zip(0_u64..).filter(|&(_, u)| real(u) >= larger).map(|(&count, _)| count).sum();
-        Some(self.test((2.0 * tail / total).min(1.0), Method::Exact))
+        self.test((2.0 * tail / total).min(1.0), Method::Exact)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::real_len;
 
 /// The `q`-quantile of ascending values: the ⌈q·n⌉-th of them, so always a value that was seen
-/// (`inverted_cdf` in NumPy).
+/// (`inverted_cdf` in `NumPy`).
 ///
 /// NaN when there is no value, when a value is NaN (it sorts last), or when `q` is outside 0..=1.
 pub fn of_sorted(ascending: &[f64], q: f64) -> f64 {

@@ -153,7 +153,7 @@ impl<'a> Scan<'a> {
                 && tail::ln_poisson(hits, expected) <= -threshold()
         };
         (SMALLEST_UNIT..=common)
-            .filter(|unit| common % unit == 0 && *unit < step)
+            .filter(|unit| common.is_multiple_of(*unit) && *unit < step)
             .map(|unit| self.fit(Lattice::new(unit, 0)))
             .filter(explains_the_rest)
             .max_by(|a, b| a.llr.total_cmp(&b.llr))

@@ -143,7 +143,7 @@ fn classify(
     let Lattice { step, offset } = fit.lattice;
     let share = real(fit.hits) / real(n);
     let multiples = offset == step;
-    if multiples && (ROUND.contains(&step) || step % 50 == 0) {
+    if multiples && (ROUND.contains(&step) || step.is_multiple_of(50)) {
         if share >= UNIT_SHARE {
             notes.push(format!(
                 "practically all counts are multiples of {step}: a reporting unit looks the same"
