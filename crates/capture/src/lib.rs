@@ -8,6 +8,7 @@
 //! | [`dialect`] | Frame → what it means in its API | |
 //! | [`answer`] | one body: Chunk → Delta and Summary | |
 //! | `import` | foreign file → Stream | `import` |
+//! | `recorder` | streams as they happen → dataset on disk | `record` |
 //!
 //! [`budget`] bounds what all decoders hold back together.
 
@@ -19,3 +20,5 @@ pub mod sse;
 
 #[cfg(feature = "import")]
 pub mod import;
+#[cfg(feature = "record")]
+pub mod recorder;
