@@ -10,7 +10,7 @@
 //! process left is recovered when the dataset is opened again.
 //!
 //! A full or unwritable disk never stops the caller: what could not be written is counted, [`Status`]
-//! says so, and writing is tried again with each tick. Streams whose events were lost say how many in
+//! says so, and writing is tried again every second. Streams whose events were lost say how many in
 //! `events_dropped`.
 
 use std::collections::{HashMap, VecDeque};
@@ -44,8 +44,9 @@ pub use retain::Limits;
 /// Bytes after which the waiting block is written without a tick.
 const BLOCK_BYTES: usize = 1 << 18;
 
-/// Time between attempts to write parts after one failed, and between syncs, µs.
+/// Time until parts are tried again after a failure, µs.
 const RETRY: i64 = 30_000_000;
+/// Time between syncs, and until a failed write to the journal is tried again, µs.
 const SYNC: i64 = 1_000_000;
 
 /// Streams whose begin or end waits for a disk that takes no writes; more are counted as lost.
@@ -180,7 +181,12 @@ pub struct Recorder {
     name: PartName,
     opened: Micros,
     synced: Micros,
+    ticked: Micros,
     block: Block,
+    /// Begins and ends of streams that a failed write left.
+    waiting: Vec<Entry>,
+    /// When a failed write is tried again.
+    write_again: Micros,
     live: HashMap<u64, Live>,
     rotated: VecDeque<(PartName, PathBuf)>,
     left_over: Option<PathBuf>,
@@ -220,7 +226,10 @@ impl Recorder {
             name,
             opened: now.monotonic,
             synced: now.monotonic,
+            ticked: now.monotonic,
             block: Block::default(),
+            waiting: Vec::new(),
+            write_again: now.monotonic,
             live: HashMap::new(),
             rotated: VecDeque::new(),
             left_over: None,
@@ -310,15 +319,25 @@ impl Recorder {
 
     fn push(&mut self, entry: &Entry) {
         self.block.push(entry);
-        if self.block.payload.len() >= BLOCK_BYTES {
+        if self.block.payload.len() < BLOCK_BYTES {
+            return;
+        }
+        if self.write_trouble.is_none() {
             self.flush();
+        } else {
+            // The disk is tried again with a later tick, not with each block.
+            let block = std::mem::take(&mut self.block);
+            self.lose(block);
         }
     }
 
     /// Flushes what waits, rotates, and looks after compaction. To be called at least once a second:
     /// what came since the last tick is what a kill can lose.
     pub fn tick(&mut self, now: Anchor) -> &Status {
-        self.flush();
+        self.ticked = now.monotonic;
+        if self.write_trouble.is_none() || now.monotonic >= self.write_again {
+            self.flush();
+        }
         if now.monotonic.since(self.synced).0 >= SYNC && self.write_trouble.is_none() {
             self.synced = now.monotonic;
             if let Err(error) = self.journal.sync() {
@@ -347,14 +366,21 @@ impl Recorder {
         &self.status
     }
 
+    /// Writes what waits in one block.
     fn flush(&mut self) {
-        if self.block.payload.is_empty() {
+        let mut block = std::mem::take(&mut self.block);
+        for entry in &self.waiting {
+            entry.encode(&mut block.payload);
+        }
+        if block.payload.is_empty() {
             return;
         }
-        let block = std::mem::take(&mut self.block);
         match self.journal.append(&block.payload) {
             Ok(()) => {
                 self.status.flushed.add(block.counts);
+                let ends = self.waiting.iter().filter(|entry| matches!(entry, Entry::Finish(..)));
+                self.status.flushed.streams += ends.count() as u64;
+                self.waiting.clear();
                 self.write_trouble = None;
             }
             Err(error) => {
@@ -362,25 +388,28 @@ impl Recorder {
                     "cannot write to `{}`: {error}; events are lost",
                     self.journal.path().display()
                 ));
+                self.write_again = Micros(self.ticked.0.saturating_add(SYNC));
                 self.lose(block);
             }
         }
     }
 
-    /// Counts what a failed write lost. Begins and ends of streams are kept for the next try.
+    /// Counts what could not be written. Begins and ends of streams wait for the next try.
     fn lose(&mut self, block: Block) {
         self.status.lost.add(Counts { streams: 0, ..block.counts });
         let mut lost = block.events;
         for summary in block.begun.into_iter().filter(|summary| self.live.contains_key(&summary.stream_id)) {
-            self.block.push(&Entry::Begin(Box::new(summary)));
+            if self.waiting.len() < MAX_WAITING {
+                self.waiting.push(Entry::Begin(Box::new(summary)));
+            }
         }
         for (mut summary, kept) in block.finished {
-            if self.block.finished.len() >= MAX_WAITING {
-                self.status.lost.streams += 1;
-                continue;
-            }
             summary.events_dropped += lost.remove(&summary.stream_id).unwrap_or(0);
-            self.block.push(&Entry::Finish(Box::new(summary), kept));
+            if self.waiting.len() < MAX_WAITING {
+                self.waiting.push(Entry::Finish(Box::new(summary), kept));
+            } else {
+                self.status.lost.streams += 1;
+            }
         }
         for (stream_id, events) in lost {
             if let Some(live) = self.live.get_mut(&stream_id) {
@@ -474,6 +503,16 @@ impl Recorder {
             }
         }
         self.say().clone()
+    }
+}
+
+impl Drop for Recorder {
+    /// A compaction that still runs holds files of the dataset: it ends before the lock goes.
+    fn drop(&mut self) {
+        if let Some(handle) = self.compaction.take() {
+            // Whatever it says: its journal is kept on an error, and the next recorder finds it.
+            let _ = handle.join();
+        }
     }
 }
 
