@@ -151,7 +151,7 @@ pub(super) fn run(job: &Job) -> Result<Done, Error> {
 }
 
 /// Moves a file that we cannot read out of the way.
-fn set_aside(path: &Path) -> Result<PathBuf, Error> {
+pub(super) fn set_aside(path: &Path) -> Result<PathBuf, Error> {
     let aside = path.with_extension("set-aside");
     fs::rename(path, &aside).map_err(Error::io("rename", path))?;
     Ok(aside)

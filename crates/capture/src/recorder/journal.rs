@@ -4,7 +4,7 @@
 //! one at the end: what was flushed is read back exactly, a torn end is cut off.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use flate2::Crc;
@@ -75,6 +75,13 @@ impl Journal {
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
+}
+
+/// Whether a file is a journal of this version, or too short to be anything else.
+pub(super) fn is_ours(path: &Path) -> io::Result<bool> {
+    let mut head = Vec::new();
+    File::open(path)?.take(MAGIC.len() as u64).read_to_end(&mut head)?;
+    Ok(MAGIC.starts_with(&head))
 }
 
 /// What a segment held.

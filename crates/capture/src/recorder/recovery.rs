@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use sseismo_trace::parquet::{Anchor, PartName};
 
 use super::compact::{self, Job};
-use super::{Error, Limits};
+use super::{Error, Limits, journal};
 
 /// What was found in the journal. Worth a message when not [`Recovered::default`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,7 +53,15 @@ pub(super) fn run(root: &Path, limits: Limits, now: Anchor) -> Result<(Recovered
             remove(&older)?;
         }
     }
-    let mut segments = files(root, "journal")?;
+    let mut recovered = Recovered::default();
+    let mut segments = Vec::new();
+    for (name, path) in files(root, "journal")? {
+        if journal::is_ours(&path).map_err(Error::io("read", &path))? {
+            segments.push((name, path));
+        } else {
+            recovered.set_aside.push(compact::set_aside(&path)?);
+        }
+    }
     let newest = segments.last().map(|(name, _)| *name).max(left_over.as_ref().map(|(name, _)| *name));
     if let Some((done, _)) = &left_over {
         for (_, path) in segments.extract_if(.., |(name, _)| *name <= *done) {
@@ -66,7 +74,6 @@ pub(super) fn run(root: &Path, limits: Limits, now: Anchor) -> Result<(Recovered
         // The parts of `name` are complete; the next name of that process was not used.
         jobs.push((PartName { n: name.n + 1, ..*name }, None));
     }
-    let mut recovered = Recovered::default();
     let mut carried = left_over.map(|(_, path)| path);
     let count = jobs.len();
     for (number, (name, segment)) in jobs.into_iter().enumerate() {
