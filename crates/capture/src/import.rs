@@ -23,6 +23,7 @@ mod codex_exec;
 mod codex_rollout;
 mod codex_usage;
 mod counts;
+mod dataset;
 mod importer;
 mod input;
 mod lines;
@@ -113,6 +114,12 @@ pub fn bytes(path: &Path) -> u64 {
 pub fn import(path: &Path, options: &Options, sink: &mut dyn Sink) -> Vec<Imported> {
     let meter = Meter::new(sink);
     match fs::metadata(path) {
+        Ok(meta) if meta.is_dir() && dataset::is_dataset(path) => {
+            meter.start(bytes(path));
+            let imported = dataset::read(path, &meter);
+            meter.finish();
+            vec![imported]
+        }
         Ok(meta) if meta.is_dir() => folder(path, options, &meter),
         Ok(meta) if meta.is_file() => vec![file(path, meta.len(), None, options, &meter)],
         Ok(_) => vec![Imported::failed(path, &"neither a file nor a folder; write the data to a file first")],
