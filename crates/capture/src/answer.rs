@@ -171,8 +171,8 @@ impl Answer {
                 decoder.finish(|frame| each(reader.delta(&frame)));
             }
             Framing::Whole(held) => {
-                streamed = false;
-                reader.whole(&sse::text(held.as_slice()).0);
+                let (body, _) = sse::text(held.as_slice());
+                streamed = !reader.whole(&body) && reader.lines(&body, &mut each);
             }
             Framing::Open | Framing::Off => {}
         }
@@ -290,13 +290,41 @@ impl Reader {
         Said { padding: said.padding + blank, ..said }
     }
 
-    /// Reads a whole answer; NDJSON without a content type begins like one.
-    fn whole(&mut self, body: &str) {
+    /// Reads a whole answer. False when it is not one JSON value: NDJSON without a content type begins like
+    /// one.
+    fn whole(&mut self, body: &str) -> bool {
         self.spoken = dialect::by_content(body);
-        let Some(dialect) = self.spoken.or(self.expected) else { return };
-        if dialect.whole(body, &mut self.learnt).is_err() {
+        let Some(dialect) = self.spoken.or(self.expected) else { return true };
+        dialect.whole(body, &mut self.learnt).is_ok()
+    }
+
+    /// Reads what was held for one JSON value as lines. When they came, nobody knows by now. False when there
+    /// is but one line, so that the body was a broken answer.
+    fn lines(&mut self, body: &str, each: &mut impl FnMut(Delta)) -> bool {
+        if body.trim_ascii().lines().nth(1).is_none() {
             self.counts.unreadable += 1;
+            return false;
         }
+        let mut from = 0;
+        for line in body.split_inclusive('\n') {
+            let bytes = from..from + line.len() as u64;
+            from = bytes.end;
+            let data = line.trim_ascii();
+            if data.is_empty() {
+                continue;
+            }
+            let body = Body::Event { name: "".into(), data: data.into() };
+            let delta = self.delta(&Frame {
+                body,
+                bytes,
+                first_read: 0,
+                last_read: 0,
+                at: None,
+                invalid_utf8: false,
+            });
+            each(Delta { first_read: None, ..delta });
+        }
+        true
     }
 
     fn tell(&self, status: Option<u16>, summary: &mut Summary) {
@@ -343,3 +371,6 @@ fn blank_padding(data: &str) -> u32 {
     let brace = usize::from(trimmed.len() > inner.len() && trimmed.ends_with('}'));
     dialect::field::small(data.len() - inner.len() - brace)
 }
+
+#[cfg(test)]
+mod tests;

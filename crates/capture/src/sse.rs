@@ -20,9 +20,6 @@ use sseismo_trace::{Body, Chunk, Frame, Micros};
 
 use crate::budget::{Budget, Held, OverBudget};
 
-#[cfg(test)]
-mod tests;
-
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
 /// Incremental decoder of one body.
@@ -311,3 +308,6 @@ pub(crate) fn text(bytes: &[u8]) -> (Cow<'_, str>, bool) {
         Err(_) => (String::from_utf8_lossy(bytes), true),
     }
 }
+
+#[cfg(test)]
+mod tests;
