@@ -2,7 +2,11 @@
 
 #[cfg(feature = "analyze")]
 mod analyze;
+#[cfg(feature = "analyze")]
+mod clock;
 mod exit;
+#[cfg(feature = "analyze")]
+mod import;
 #[cfg(feature = "analyze")]
 mod reading;
 #[cfg(feature = "analyze")]
@@ -29,6 +33,8 @@ struct Cli {
 enum Verb {
     #[cfg(feature = "analyze")]
     Analyze(analyze::Args),
+    #[cfg(feature = "analyze")]
+    Import(import::Args),
     #[cfg(feature = "simulate")]
     Simulate(simulate::Args),
 }
@@ -37,6 +43,8 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().verb {
         #[cfg(feature = "analyze")]
         Verb::Analyze(args) => analyze::run(args),
+        #[cfg(feature = "analyze")]
+        Verb::Import(args) => import::run(args),
         #[cfg(feature = "simulate")]
         Verb::Simulate(args) => simulate::run(&args),
     };
