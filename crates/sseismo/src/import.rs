@@ -74,9 +74,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<End> {
         inputs,
     };
     if args.json {
-        print_json(&outcome)?
+        print_json(&outcome)?;
     } else {
-        print(&outcome)?
+        print(&outcome)?;
     }
     Ok(if reading.tell_errors(&outcome.inputs) { End::BadInput } else { End::Fine })
 }
