@@ -4,9 +4,11 @@
 //! [`report::Report`] that carries them. Everything here is pure: no sockets, no files, no clock.
 //!
 //! The path through this crate: [`Analysis`] sorts streams into scopes, each scope keeps one
-//! [`signature::Score`] per signature, and each score ends as one finding.
+//! [`signature::Score`] per signature, and each score ends as one finding. [`compare::Comparison`] takes
+//! the same streams under the names of two groups and ends as one [`compare::CompareReport`].
 
 mod analyze;
+pub mod compare;
 pub mod flush;
 pub mod report;
 pub mod signature;

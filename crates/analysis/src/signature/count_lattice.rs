@@ -103,13 +103,18 @@ pub(crate) struct Count {
 }
 
 /// The lattice in a histogram of positive counts, if there is one.
-#[cfg_attr(not(test), expect(dead_code, reason = "comparisons call it"))]
 pub(crate) fn find(histogram: &BTreeMap<u32, u64>) -> Option<Lattice> {
     let counts = ascending(histogram);
     let background = Background::of(&counts);
     let scan = Scan::new(&counts, &background);
     let fit = scan.best()?;
     (background.n() >= verdict::MIN_COUNTS && scan.stands(&fit)).then_some(fit.lattice)
+}
+
+/// A reported count rounded to whole tokens; `None` for what cannot be the count of one answer.
+pub(crate) fn whole_count(reasoning: f64) -> Option<u32> {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 2^20")]
+    (0.0..=LARGEST_COUNT).contains(&reasoning).then(|| reasoning.round() as u32)
 }
 
 fn ascending(histogram: &BTreeMap<u32, u64>) -> Vec<Count> {
@@ -187,13 +192,11 @@ impl Score for Tally {
             self.folded += 1;
             return;
         }
-        if !(0.0..=LARGEST_COUNT).contains(&reasoning) {
+        let Some(value) = whole_count(reasoning) else {
             self.unusable += 1;
             return;
-        }
+        };
         self.reported += 1;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 2^20")]
-        let value = reasoning.round() as u32;
         let counts = self.models.entry(summary.model().map(str::to_owned)).or_default();
         if value > 0 {
             *counts.histogram.entry(value).or_default() += 1;

@@ -1,0 +1,186 @@
+//! What a comparison says.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Name and version of the report's form.
+pub const SCHEMA: &str = "sseismo.compare/1";
+
+/// One comparison of two groups. Differences are second minus first, ratios second over first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CompareReport {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// The two groups.
+    pub groups: [GroupInfo; 2],
+    /// What counts as one independent observation.
+    pub unit: Unit,
+    /// The lattice that the shares refer to.
+    pub lattice: LatticeUsed,
+    /// Shares, between the groups.
+    pub proportions: Vec<Proportion>,
+    /// Means and quantiles, between the groups.
+    pub quantities: Vec<Quantity>,
+    /// Labels by where the reasoning-token count lies, both groups together.
+    pub associations: Vec<Proportion>,
+    /// What no figure here proves.
+    pub does_not_prove: String,
+    /// Reservations.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// One group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GroupInfo {
+    /// Its name.
+    pub name: String,
+    /// Streams in it.
+    pub rows: u64,
+    /// Independent observations in it.
+    pub units: u64,
+}
+
+/// What counts as one independent observation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unit {
+    /// A session or thread.
+    Session,
+    /// A client turn with all its attempts.
+    Turn,
+    /// Each stream by itself.
+    Row,
+}
+
+impl Unit {
+    /// The name used in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Turn => "turn",
+            Self::Row => "row",
+        }
+    }
+}
+
+/// A lattice of counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LatticeUsed {
+    /// Distance between two values, tokens.
+    pub step: u32,
+    /// Smallest positive value, tokens.
+    pub offset: u32,
+    /// Found in these counts; otherwise the field's 518n−2 is used for want of another.
+    pub found: bool,
+}
+
+/// Hits out of n.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Share {
+    /// Rows that are hits.
+    pub hits: u64,
+    /// Rows that could have been.
+    pub n: u64,
+    /// `hits` / `n`; absent when `n` is 0.
+    pub share: Option<f64>,
+    /// 95 % interval: Wilson for independent rows, Student's t over clusters otherwise.
+    pub ci95: [f64; 2],
+}
+
+/// One share on two sides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Proportion {
+    /// What is counted.
+    pub name: String,
+    /// Names of the two sides.
+    pub between: [String; 2],
+    /// First side.
+    pub first: Share,
+    /// Second side.
+    pub second: Share,
+    /// Second minus first; absent when a side is empty.
+    pub difference: Option<f64>,
+    /// 95 % interval of the difference: Newcombe for rows, Student's t over clusters otherwise.
+    pub difference_ci95: Option<[f64; 2]>,
+    /// Tests, the one to go by first.
+    pub tests: Vec<Test>,
+    /// What the figures do not prove.
+    pub does_not_prove: String,
+}
+
+/// One test.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Test {
+    /// `fisher-exact`, `two-proportion-z`, `welch-t` (over clusters where there are any),
+    /// `mann-whitney` or `kolmogorov-smirnov`.
+    pub name: String,
+    /// What it took for one observation.
+    pub unit: Unit,
+    /// Two-sided p-value.
+    pub p: f64,
+    /// The same after Benjamini–Hochberg over the first test of each line of the report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub q: Option<f64>,
+}
+
+/// One measured quantity on two sides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Quantity {
+    /// What is measured, by its trace column.
+    pub name: String,
+    /// Its unit.
+    pub unit: String,
+    /// First side.
+    pub first: QuantitySide,
+    /// Second side.
+    pub second: QuantitySide,
+    /// Difference of the means; absent when it cannot be judged.
+    pub mean_difference: Option<MeanDifference>,
+    /// Ratios of quantiles.
+    pub quantile_ratios: Vec<QuantileRatio>,
+    /// P(second > first) + P(equal) / 2 over pairs of observations; 0.5 when neither tends to be larger.
+    pub superiority: Option<f64>,
+    /// Tests, the one to go by first.
+    pub tests: Vec<Test>,
+    /// What the figures do not prove.
+    pub does_not_prove: String,
+}
+
+/// One side of a quantity.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct QuantitySide {
+    /// Rows with a value.
+    pub n: u64,
+    /// Mean over rows.
+    pub mean: Option<f64>,
+    /// 95 % interval of the mean.
+    pub mean_ci95: Option<[f64; 2]>,
+}
+
+/// Second mean minus first.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MeanDifference {
+    /// The difference.
+    pub value: f64,
+    /// 95 % interval.
+    pub ci95: [f64; 2],
+}
+
+/// A quantile on two sides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct QuantileRatio {
+    /// The quantile, 0 to 1.
+    pub q: f64,
+    /// Its value on the first side; absent without data, and where the ratio is refused for want of it.
+    pub first: Option<f64>,
+    /// Its value on the second side.
+    pub second: Option<f64>,
+    /// Second over first.
+    pub ratio: Option<f64>,
+    /// 95 % interval by a seeded bootstrap over units.
+    pub ci95: Option<[f64; 2]>,
+    /// Why no ratio is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
