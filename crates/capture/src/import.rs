@@ -28,6 +28,7 @@ mod importer;
 mod input;
 mod lines;
 mod opencode;
+mod raw_sse;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -37,8 +38,13 @@ use input::{Gauge, Input, Meter};
 use walk::Walk;
 
 /// Every format, asked in this order: the particular ones before those that take any table.
-const IMPORTERS: &[&dyn Importer] =
-    &[&codex_rollout::CodexRollout, &codex_exec::CodexExec, &opencode::OpenCode, &counts::Counts];
+const IMPORTERS: &[&dyn Importer] = &[
+    &codex_rollout::CodexRollout,
+    &codex_exec::CodexExec,
+    &opencode::OpenCode,
+    &raw_sse::RawSse,
+    &counts::Counts,
+];
 
 /// What a file's format is called when none fits.
 const UNKNOWN: &str = "unknown";
