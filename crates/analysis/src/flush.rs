@@ -296,7 +296,7 @@ fn joins(next: &Flush, open: &Flush, window: Micros) -> bool {
 /// first token later and the time between tokens shorter.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
-    /// Time to the first content event, since the stream's start.
+    /// Time to the first content event (TTFT), where the source knows when the request was sent.
     pub ttft: Option<Micros>,
     /// Median time between neighbouring content events of a phase (inter-token latency), zeros included.
     pub itl_median: Option<Micros>,
@@ -316,11 +316,10 @@ pub fn pace(stream: &Stream<'_>) -> Pace {
             size.add(frame.size);
         }
     };
-    let (mut first, mut itl, mut before) = (None, Vec::new(), None::<(Micros, Phase)>);
+    let (mut itl, mut before) = (Vec::new(), None::<(Micros, Phase)>);
     for delta in stream.deltas {
         count(frames.push(delta));
         if let (true, Some(at)) = (delta.is_content(), delta.t) {
-            first = first.or(Some(at));
             if let Some((last, phase)) = before
                 && phase == delta.phase
                 && at >= last
@@ -339,7 +338,7 @@ pub fn pace(stream: &Stream<'_>) -> Pace {
     let middle = itl.len() / 2;
     let per_flush = |n: u32| (flushes > 0).then(|| f64::from(n) / f64::from(flushes));
     Pace {
-        ttft: known.or(first),
+        ttft: known,
         itl_median: (!itl.is_empty()).then(|| *itl.select_nth_unstable(middle).1),
         tokens_per_flush: per_flush(size.tokens).filter(|tokens| *tokens > 0.0),
         events_per_flush: per_flush(size.events),

@@ -10,6 +10,7 @@
 mod analyze;
 pub mod compare;
 pub mod flush;
+pub mod kernel;
 pub mod report;
 pub mod signature;
 pub mod stats;

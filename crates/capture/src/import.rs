@@ -19,6 +19,7 @@ use std::path::Path;
 
 use sseismo_trace::Stream;
 
+mod aiperf;
 mod codex_exec;
 mod codex_rollout;
 mod codex_usage;
@@ -27,11 +28,14 @@ mod dataset;
 mod importer;
 mod input;
 mod lines;
+mod mastra;
+mod ollama;
 mod opencode;
 mod raw_sse;
 #[cfg(test)]
 mod tests;
 mod walk;
+mod whisper_leak;
 
 use importer::{Error, Fit, Grain, Head, Importer, Out};
 use input::{Gauge, Input, Meter};
@@ -42,6 +46,10 @@ const IMPORTERS: &[&dyn Importer] = &[
     &codex_rollout::CodexRollout,
     &codex_exec::CodexExec,
     &opencode::OpenCode,
+    &aiperf::Aiperf,
+    &ollama::Ollama,
+    &mastra::Mastra,
+    &whisper_leak::WhisperLeak,
     &raw_sse::RawSse,
     &counts::Counts,
 ];

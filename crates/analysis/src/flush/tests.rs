@@ -154,7 +154,7 @@ fn an_event_without_a_time_makes_the_next_gap_unknown() {
 #[test]
 fn pace_is_what_a_comparison_needs() {
     let deltas: Vec<Delta> = (0..41).map(|i| text(i, 100_000 + i64::from(i / 2) * 20_000, 3)).collect();
-    let summary = Summary::default();
+    let summary = Summary { t_first_output: Some(Micros(100_000)), ..Summary::default() };
     let pace = pace(&Stream { summary: &summary, deltas: &deltas, reads: &[] });
     assert_eq!(pace.ttft, Some(Micros(100_000)));
     assert_eq!(pace.itl_median, Some(Micros(20_000)));

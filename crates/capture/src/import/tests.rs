@@ -37,6 +37,28 @@ pub(super) fn read(path: &Path, options: &Options) -> (Vec<Imported>, Kept) {
     (imported, kept)
 }
 
+/// Keeps the events, too.
+#[derive(Debug, Default)]
+struct Streams(Vec<(sseismo_trace::Summary, Vec<sseismo_trace::Delta>)>);
+
+impl Sink for Streams {
+    fn stream(&mut self, _: &str, stream: Stream<'_>) {
+        self.0.push((stream.summary.clone(), stream.deltas.to_vec()));
+    }
+
+    fn progress(&mut self, _: u64) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+/// Imports one file of streams with events.
+pub(super) fn streams(path: &Path) -> (Imported, Vec<(sseismo_trace::Summary, Vec<sseismo_trace::Delta>)>) {
+    let mut kept = Streams::default();
+    let mut imported = import(path, &Options::default(), &mut kept);
+    assert_eq!(imported.len(), 1);
+    (imported.remove(0), kept.0)
+}
+
 /// A file of the repository's real data.
 pub(super) fn data(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(path)
