@@ -14,6 +14,7 @@ const SUB: u64 = 1 << SUB_BITS;
 pub struct Histogram {
     counts: Vec<u64>,
     total: u64,
+    largest: u64,
 }
 
 impl Histogram {
@@ -25,6 +26,7 @@ impl Histogram {
         }
         self.counts[at] += 1;
         self.total += 1;
+        self.largest = self.largest.max(value);
     }
 
     /// Adds what another histogram counted.
@@ -36,6 +38,7 @@ impl Histogram {
             *mine += theirs;
         }
         self.total += other.total;
+        self.largest = self.largest.max(other.largest);
     }
 
     /// How many values were counted.
@@ -46,6 +49,11 @@ impl Histogram {
     /// Whether nothing was counted.
     pub fn is_empty(&self) -> bool {
         self.total == 0
+    }
+
+    /// The largest value, exactly; `None` when empty.
+    pub fn max(&self) -> Option<u64> {
+        (self.total > 0).then_some(self.largest)
     }
 
     /// The value at rank ⌈q·n⌉, within 0.8 %: the middle of its bucket. `None` when empty.

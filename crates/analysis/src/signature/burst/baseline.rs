@@ -176,6 +176,11 @@ impl Baseline {
         self.frame_gaps.quantile(q).map(|gap| gap / 1e3)
     }
 
+    #[expect(clippy::cast_precision_loss, reason = "a gap in µs, far below 2^53")]
+    pub(super) fn longest_frame_gap_ms(&self) -> Option<f64> {
+        self.frame_gaps.max().map(|gap| gap as f64 / 1e3)
+    }
+
     /// Whether most streams speak an API whose honest frames hold 40 tokens and more.
     pub(super) fn has_large_frames(&self) -> bool {
         self.large_frames * 2 > self.streams

@@ -187,7 +187,7 @@ impl Evidence {
                 p50: baseline.frame_gap_ms(0.5),
                 p95: baseline.frame_gap_ms(0.95),
                 p99: baseline.frame_gap_ms(0.99),
-                max: baseline.frame_gap_ms(1.0),
+                max: baseline.longest_frame_gap_ms(),
             },
             ..Self::default()
         }
@@ -217,7 +217,11 @@ impl Evidence {
     }
 }
 
+#[expect(clippy::cast_precision_loss, reason = "thousandths of small figures")]
 fn thousandths(histogram: &Histogram, shift: f64) -> Quantiles {
     let at = |q| histogram.quantile(q).map(|value| value / 1e3 - shift);
-    Quantiles { n: histogram.len(), p50: at(0.5), p95: at(0.95), p99: at(0.99), max: at(1.0) }
+    let max = histogram.max().map(|value| value as f64 / 1e3 - shift);
+    // The middle of the last bucket may lie above the largest value in it.
+    let at = |q| at(q).zip(max).map(|(value, max)| value.min(max));
+    Quantiles { n: histogram.len(), p50: at(0.5), p95: at(0.95), p99: at(0.99), max }
 }

@@ -136,7 +136,7 @@ fn decide(preset: Preset, tally: &Tally) -> Decision<'_> {
     if scale.gaps < LEAST_GAPS {
         return decided(Verdict::TooFew, None, lone.or(border));
     }
-    decided(Verdict::None, claimed, lone.or(border))
+    decided(Verdict::None, claimed, border)
 }
 
 /// What belongs beside the verdict whatever it is.
