@@ -291,16 +291,6 @@ mod tests {
     use super::*;
     use crate::flush::{Flush, Frames, Gap, Grouper};
 
-    fn columns(deltas: &[Delta]) -> (Vec<i64>, Vec<bool>, Vec<Kind>, Vec<Phase>, Vec<u32>) {
-        (
-            deltas.iter().map(|delta| delta.t.map_or(0, |t| t.0)).collect(),
-            deltas.iter().map(|delta| delta.t.is_some()).collect(),
-            deltas.iter().map(|delta| delta.kind).collect(),
-            deltas.iter().map(|delta| delta.phase).collect(),
-            deltas.iter().map(|delta| delta.tokens.unwrap_or(0)).collect(),
-        )
-    }
-
     fn totals(deltas: &[Delta], mut grouper: Grouper) -> ScaleTotals {
         let mut frames = Frames::default();
         let mut flushes: Vec<Flush> = deltas.iter().filter_map(|delta| frames.push(delta)).collect();
@@ -334,7 +324,11 @@ mod tests {
                 let phase = match kind { Kind::Text => Phase::Output, _ => Phase::Reasoning };
                 Delta { tokens: Some(tokens), ..Delta::new(seq, kind, phase, timed.then_some(Micros(t))) }
             }).collect();
-            let (t, measured, kind, phase, size) = columns(&deltas);
+            let t: Vec<i64> = deltas.iter().map(|delta| delta.t.map_or(0, |t| t.0)).collect();
+            let measured: Vec<bool> = deltas.iter().map(|delta| delta.t.is_some()).collect();
+            let kind: Vec<Kind> = deltas.iter().map(|delta| delta.kind).collect();
+            let phase: Vec<Phase> = deltas.iter().map(|delta| delta.phase).collect();
+            let size: Vec<u32> = deltas.iter().map(|delta| delta.tokens.unwrap_or(0)).collect();
             let mut groups = Groups::new(Micros(window));
             let row = groups.push(&Columns { t: &t, measured: Some(&measured), kind: &kind, phase: &phase, size: &size });
             let (fine, coarse) = groups.totals();

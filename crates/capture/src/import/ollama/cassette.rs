@@ -19,16 +19,13 @@ struct Scalar {
 impl Bodies {
     /// Takes in one line without its end; yields the body that it closed.
     pub(super) fn line(&mut self, line: &str) -> Option<String> {
-        match &mut self.open {
-            Some(scalar) => {
-                scalar.raw.push('\n');
-                scalar.raw.push_str(line);
-            }
-            None => {
-                let value = line.trim_start().strip_prefix("string: ")?.trim_start();
-                let quote = value.chars().next().filter(|quote| matches!(quote, '\'' | '"'))?;
-                self.open = Some(Scalar { quote, raw: value[1..].to_owned() });
-            }
+        if let Some(scalar) = &mut self.open {
+            scalar.raw.push('\n');
+            scalar.raw.push_str(line);
+        } else {
+            let value = line.trim_start().strip_prefix("string: ")?.trim_start();
+            let quote = value.chars().next().filter(|quote| matches!(quote, '\'' | '"'))?;
+            self.open = Some(Scalar { quote, raw: value[1..].to_owned() });
         }
         // A line without the quote cannot close the scalar: long bodies are unfolded once, not per line.
         let scalar = self.open.as_ref()?;
