@@ -9,6 +9,7 @@
 //! | [`answer`] | one body: Chunk → Delta and Summary | |
 //! | `import` | foreign file → Stream | `import` |
 //! | `recorder` | streams as they happen → dataset on disk | `record` |
+//! | `tap` | sockets → Chunk, Read; requests and answers → streams | `tap` |
 //!
 //! [`budget`] bounds what all decoders hold back together.
 
@@ -18,7 +19,11 @@ pub mod dialect;
 pub mod ndjson;
 pub mod sse;
 
+#[cfg(feature = "tap")]
+mod clock;
 #[cfg(feature = "import")]
 pub mod import;
 #[cfg(feature = "record")]
 pub mod recorder;
+#[cfg(feature = "tap")]
+pub mod tap;

@@ -1,0 +1,329 @@
+//! The body tap: hands a response body on unchanged and at once, and copies it to whoever analyses it.
+//!
+//! In: hyper's response body. Out: the same frames as [`TapBody`], and [`Piece`]s on a bounded queue. When
+//! the queue is full, pieces are dropped and their events counted; the body never waits for the analysis.
+//!
+//! HTTP/1.1 pieces carry the read that brought them, byte for byte, from the framing shadow. Under HTTP/2
+//! a task polls the body promptly, so that the connection's latest read is the frame's own; that is
+//! `attribution = frame`.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use sseismo_trace::{Attribution, Micros};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::AbortHandle;
+
+use super::connector::Handle;
+use super::pump::QUEUE_BYTES;
+use crate::clock;
+
+/// Bytes that may wait for the analysis of one stream, and pieces: more than it needs in a second.
+const WATCH_BYTES: usize = 1 << 20;
+const WATCH_PIECES: usize = 4_096;
+
+/// How a body ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Its framing says that it is whole.
+    Complete,
+    /// The upstream broke off.
+    Broken,
+    /// Whoever read it went away.
+    Left,
+}
+
+/// What the analysis gets.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    /// Bytes of the body, all completed by one read.
+    Bytes { bytes: Bytes, read: Option<u32>, at: Micros },
+    /// Events were lost here because the queue was full.
+    Dropped { events: u64 },
+    /// Nothing follows.
+    End { at: Micros, how: End },
+}
+
+/// Size of the queue between a body and its analysis.
+#[derive(Debug, Default)]
+struct Queued {
+    bytes: AtomicUsize,
+    pieces: AtomicUsize,
+}
+
+/// The analysing end.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pieces: mpsc::UnboundedReceiver<Piece>,
+    queued: Arc<Queued>,
+    pub(crate) attribution: Attribution,
+    pub(crate) reused: bool,
+    pub(crate) first_read: u32,
+    pub(crate) handle: Option<Handle>,
+}
+
+impl Watch {
+    /// The next piece; `None` after the end.
+    pub(crate) async fn next(&mut self) -> Option<Piece> {
+        let piece = self.pieces.recv().await;
+        if let Some(Piece::Bytes { bytes, .. }) = &piece {
+            self.queued.bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
+            self.queued.pieces.fetch_sub(1, Ordering::Relaxed);
+        }
+        piece
+    }
+}
+
+/// Where pieces come from and go to: one per response.
+#[derive(Debug)]
+struct Feed {
+    pieces: mpsc::UnboundedSender<Piece>,
+    queued: Arc<Queued>,
+    handle: Option<Handle>,
+    /// Number of the response on its connection, under HTTP/1.1.
+    exchange: Option<u64>,
+    offset: u64,
+    /// Events dropped since the last piece that was handed on.
+    dropped: u64,
+    ended: bool,
+}
+
+impl Feed {
+    fn data(&mut self, mut bytes: Bytes) {
+        while !bytes.is_empty() {
+            let end = self.offset + bytes.len() as u64;
+            let run = match (&self.handle, self.exchange) {
+                (Some(handle), Some(exchange)) => {
+                    let run = handle.ledger.take(exchange, self.offset, end);
+                    run.map(|run| (run.end, run.read, run.at))
+                }
+                (Some(handle), None) if handle.http2 => {
+                    handle.ledger.latest().map(|(read, at)| (end, read, at))
+                }
+                _ => None,
+            };
+            let (until, read, at) =
+                run.map_or_else(|| (end, None, clock::now()), |(until, read, at)| (until, Some(read), at));
+            let part = bytes.split_to(usize::try_from(until - self.offset).unwrap_or(bytes.len()));
+            self.offset = until;
+            self.hand_on(part, read, at);
+        }
+    }
+
+    fn hand_on(&mut self, bytes: Bytes, read: Option<u32>, at: Micros) {
+        let full = self.queued.pieces.load(Ordering::Relaxed) >= WATCH_PIECES
+            || self.queued.bytes.load(Ordering::Relaxed) + bytes.len() > WATCH_BYTES;
+        if full {
+            self.dropped += events_in(&bytes);
+            return;
+        }
+        if self.dropped > 0 {
+            let _ = self.pieces.send(Piece::Dropped { events: std::mem::take(&mut self.dropped) });
+        }
+        self.queued.bytes.fetch_add(bytes.len(), Ordering::Relaxed);
+        self.queued.pieces.fetch_add(1, Ordering::Relaxed);
+        let _ = self.pieces.send(Piece::Bytes { bytes, read, at });
+    }
+
+    fn end(&mut self, how: End) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        if self.dropped > 0 {
+            let _ = self.pieces.send(Piece::Dropped { events: self.dropped });
+        }
+        let _ = self.pieces.send(Piece::End { at: clock::now(), how });
+        if let (Some(handle), Some(exchange)) = (&self.handle, self.exchange) {
+            handle.ledger.release(exchange);
+        }
+    }
+
+    fn frame(&mut self, frame: Option<&Result<Frame<Bytes>, hyper::Error>>) {
+        match frame {
+            Some(Ok(frame)) => {
+                if let Some(bytes) = frame.data_ref() {
+                    self.data(bytes.clone());
+                }
+            }
+            Some(Err(_)) => self.end(End::Broken),
+            None => self.end(End::Complete),
+        }
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.end(End::Left);
+    }
+}
+
+/// Blank lines in `bytes`: how many events are lost with them, and at least one.
+fn events_in(bytes: &[u8]) -> u64 {
+    let pairs = bytes.windows(2).filter(|pair| pair == b"\n\n").count();
+    let crlf = bytes.windows(3).filter(|three| three == b"\n\r\n").count();
+    (pairs + crlf).max(1) as u64
+}
+
+/// A response body that is being watched.
+#[derive(Debug)]
+pub struct TapBody(Source);
+
+#[derive(Debug)]
+enum Source {
+    Direct { body: Incoming, feed: Option<Feed> },
+    Prompt(Prompt),
+}
+
+impl TapBody {
+    /// A body that nobody watches.
+    pub fn unwatched(body: Incoming) -> Self {
+        Self(Source::Direct { body, feed: None })
+    }
+
+    /// Watches `body`, which came over the connection of `handle`.
+    pub(crate) fn watched(body: Incoming, handle: Option<Handle>) -> (Self, Watch) {
+        let (sender, pieces) = mpsc::unbounded_channel();
+        let queued = Arc::<Queued>::default();
+        let http2 = handle.as_ref().is_some_and(|handle| handle.http2);
+        let exchange =
+            if http2 { None } else { handle.as_ref().and_then(|handle| handle.ledger.claim()) };
+        let attribution = match (http2, exchange) {
+            (true, _) => Attribution::Frame,
+            (false, Some(_)) => Attribution::Exact,
+            (false, None) => Attribution::None,
+        };
+        let feed = Feed {
+            pieces: sender,
+            queued: Arc::clone(&queued),
+            handle: handle.clone(),
+            exchange,
+            offset: 0,
+            dropped: 0,
+            ended: false,
+        };
+        let watch = Watch {
+            pieces,
+            queued,
+            attribution,
+            reused: handle.as_ref().is_some_and(|handle| handle.ledger.serve()),
+            first_read: handle.as_ref().map_or(0, |handle| handle.ledger.latest().map_or(0, |(read, _)| read)),
+            handle,
+        };
+        if http2 && !body.is_end_stream() {
+            (Self(Source::Prompt(Prompt::start(body, feed))), watch)
+        } else {
+            (Self(Source::Direct { body, feed: Some(feed) }), watch)
+        }
+    }
+}
+
+impl Body for TapBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match &mut self.0 {
+            Source::Direct { body, feed } => {
+                let polled = Pin::new(&mut *body).poll_frame(cx);
+                if let (Poll::Ready(frame), Some(feed)) = (&polled, feed) {
+                    feed.frame(frame.as_ref());
+                    if body.is_end_stream() {
+                        feed.end(End::Complete); // nobody polls a body again that says it is at its end
+                    }
+                }
+                polled
+            }
+            Source::Prompt(prompt) => prompt.poll(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Source::Direct { body, .. } => body.is_end_stream(),
+            Source::Prompt(prompt) => prompt.left == Some(0),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Source::Direct { body, .. } => body.size_hint(),
+            Source::Prompt(prompt) => prompt.left.map_or_else(SizeHint::default, SizeHint::with_exact),
+        }
+    }
+}
+
+type Framed = Result<Frame<Bytes>, hyper::Error>;
+
+/// An HTTP/2 body that a task polls as fast as frames come, up to [`QUEUE_BYTES`] ahead of its reader.
+#[derive(Debug)]
+struct Prompt {
+    frames: mpsc::UnboundedReceiver<Framed>,
+    ahead: Arc<Ahead>,
+    task: AbortHandle,
+    /// Bytes still to come, when the length is known.
+    left: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Ahead {
+    bytes: AtomicUsize,
+    room: Notify,
+}
+
+impl Prompt {
+    fn start(body: Incoming, feed: Feed) -> Self {
+        let (sender, frames) = mpsc::unbounded_channel();
+        let ahead = Arc::<Ahead>::default();
+        let left = body.size_hint().exact();
+        let task = tokio::spawn(poll_promptly(body, feed, sender, Arc::clone(&ahead))).abort_handle();
+        Self { frames, ahead, task, left }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Framed>> {
+        let polled = self.frames.poll_recv(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(bytes) = frame.data_ref()
+        {
+            self.ahead.bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
+            self.ahead.room.notify_one();
+            self.left = self.left.map(|left| left.saturating_sub(bytes.len() as u64));
+        }
+        polled
+    }
+}
+
+impl Drop for Prompt {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn poll_promptly(
+    mut body: Incoming,
+    mut feed: Feed,
+    frames: mpsc::UnboundedSender<Framed>,
+    ahead: Arc<Ahead>,
+) {
+    loop {
+        while ahead.bytes.load(Ordering::Relaxed) >= QUEUE_BYTES {
+            ahead.room.notified().await;
+        }
+        let frame = body.frame().await;
+        feed.frame(frame.as_ref());
+        let Some(frame) = frame else { return };
+        if let Some(bytes) = frame.as_ref().ok().and_then(Frame::data_ref) {
+            ahead.bytes.fetch_add(bytes.len(), Ordering::Relaxed);
+        }
+        if frames.send(frame).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What is known of one connection: its socket reads, and where its response bytes came from.
+//!
+//! In: the pump's reads (below TLS) and the plaintext that hyper reads (above TLS). Out: the reads of a
+//! stream, and the read that completed a given body byte.
+//!
+//! The bridge over TLS is a single number: [`Pumped`](super::pump::Pumped) hands out the bytes of one
+//! read at a time, and rustls stops asking as soon as it has plaintext; so plaintext was always completed
+//! by the read whose bytes were handed out last.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use sseismo_trace::{Micros, Read, UtcMicros};
+
+use super::shadow::{Run, Shadow};
+use crate::clock;
+
+/// Reads kept for streams that have not ended: a day of a stream of three events a second. Beyond it the
+/// oldest are forgotten.
+const MAX_READS: usize = 1 << 18;
+
+/// The record of one connection.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    pub(crate) conn_id: u64,
+    pub(crate) started: Micros,
+    pub(crate) started_at: UtcMicros,
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) peer: Option<SocketAddr>,
+    streams: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    reads: VecDeque<Read>,
+    next: u32,
+    reached: Option<(u32, Micros)>,
+    shadow: Shadow,
+}
+
+impl Ledger {
+    pub(crate) fn new(conn_id: u64, local: Option<SocketAddr>, peer: Option<SocketAddr>) -> Self {
+        Self {
+            conn_id,
+            started: clock::now(),
+            started_at: clock::wall(),
+            local,
+            peer,
+            streams: AtomicU64::new(0),
+            state: Mutex::default(),
+        }
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Adds a read that returned at `at`; its number.
+    pub(crate) fn note(&self, at: Micros, read: Read) -> u32 {
+        self.with(|state| {
+            let read_id = state.next;
+            state.next = state.next.wrapping_add(1);
+            if state.reads.len() == MAX_READS {
+                state.reads.pop_front();
+            }
+            let t = at.since(self.started);
+            state.reads.push_back(Read { conn_id: self.conn_id, read_id, t, ..read });
+            read_id
+        })
+    }
+
+    /// Bytes of `read` are being handed to the layer above.
+    pub(crate) fn reached(&self, read: u32, at: Micros) {
+        self.with(|state| state.reached = Some((read, at)));
+    }
+
+    /// The read whose bytes were handed out last.
+    pub(crate) fn latest(&self) -> Option<(u32, Micros)> {
+        self.with(|state| state.reached)
+    }
+
+    /// Response bytes of HTTP/1.1, above TLS.
+    pub(crate) fn plain(&self, bytes: &[u8]) {
+        self.with(|state| {
+            if let Some((read, at)) = state.reached {
+                state.shadow.read(bytes, read, at);
+            }
+        });
+    }
+
+    /// Request bytes of HTTP/1.1, above TLS.
+    pub(crate) fn wrote(&self, bytes: &[u8]) {
+        self.with(|state| state.shadow.wrote(bytes));
+    }
+
+    /// See [`Shadow::claim`].
+    pub(crate) fn claim(&self) -> Option<u64> {
+        self.with(|state| state.shadow.claim())
+    }
+
+    /// See [`Shadow::take`].
+    pub(crate) fn take(&self, number: u64, offset: u64, limit: u64) -> Option<Run> {
+        self.with(|state| state.shadow.take(number, offset, limit))
+    }
+
+    /// See [`Shadow::release`].
+    pub(crate) fn release(&self, number: u64) {
+        self.with(|state| state.shadow.release(number));
+    }
+
+    /// Counts one more stream on the connection; whether there was one before.
+    pub(crate) fn serve(&self) -> bool {
+        self.streams.fetch_add(1, Ordering::Relaxed) > 0
+    }
+
+    /// Number of the next read.
+    pub(crate) fn next_read(&self) -> u32 {
+        self.with(|state| state.next)
+    }
+
+    /// The reads numbered `from..=to`, as far as they are still kept.
+    pub(crate) fn reads(&self, from: u32, to: u32) -> Vec<Read> {
+        self.with(|state| {
+            state.reads.iter().filter(|read| (from..=to).contains(&read.read_id)).copied().collect()
+        })
+    }
+
+    /// Forgets the reads before `from`: no stream of the connection will ask for them.
+    pub(crate) fn forget_before(&self, from: u32) {
+        self.with(|state| {
+            while state.reads.front().is_some_and(|read| read.read_id < from) {
+                state.reads.pop_front();
+            }
+        });
+    }
+}

@@ -1,0 +1,195 @@
+//! The eager pump: reads the socket, below TLS, as soon as there is something to read.
+//!
+//! In: a connected socket. Out: the same bytes through [`Pumped`], and one [`Read`] per socket read in
+//! the connection's [`Ledger`].
+//!
+//! Why a task of its own: hyper reads only when somebody asks for the body. Behind a consumer that takes
+//! 20 ms per event a stamp taken there is seconds late and shows the consumer's pace instead of the
+//! sender's. The pump asks all the time, into a queue bounded in bytes; when the queue is full it stops
+//! and says for how long (`idle`), so that a late read is never mistaken for a late sender.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Buf, Bytes};
+use sseismo_trace::{Micros, Read};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use super::lag::Lag;
+use super::ledger::Ledger;
+use super::socket::{self, Reader};
+use crate::clock;
+
+/// Bytes that one connection may hold for a reader that does not come: about a thousand events.
+pub(crate) const QUEUE_BYTES: usize = 256 * 1024;
+
+/// Bytes asked for in one read: the largest TLS record.
+const READ_BYTES: usize = 16 * 1024;
+
+#[derive(Debug, Default)]
+struct Queue {
+    chunks: VecDeque<Chunk>,
+    bytes: usize,
+    end: Option<Result<(), io::ErrorKind>>,
+    reader: Option<Waker>,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    read: u32,
+    at: Micros,
+    bytes: Bytes,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    room: Notify,
+}
+
+impl Shared {
+    fn with<T>(&self, change: impl FnOnce(&mut Queue) -> T) -> T {
+        change(&mut self.queue.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn wake(&self, change: impl FnOnce(&mut Queue)) {
+        let waker = self.with(|queue| {
+            change(queue);
+            queue.reader.take()
+        });
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// The connection as the layers above see it. Dropping it stops the pump.
+#[derive(Debug)]
+pub(crate) struct Pumped {
+    shared: Arc<Shared>,
+    ledger: Arc<Ledger>,
+    write: OwnedWriteHalf,
+    pump: AbortHandle,
+}
+
+impl Drop for Pumped {
+    fn drop(&mut self) {
+        self.pump.abort();
+    }
+}
+
+/// Starts the pump of `stream` on the current runtime.
+pub(crate) fn start(stream: TcpStream, ledger: Arc<Ledger>, lag: Arc<Lag>) -> Pumped {
+    socket::ask_for_stamps(&stream);
+    let (read, write) = stream.into_split();
+    let shared = Arc::new(Shared::default());
+    let task = run(read, Arc::clone(&shared), Arc::clone(&ledger), lag);
+    let pump = tokio::spawn(task).abort_handle();
+    Pumped { shared, ledger, write, pump }
+}
+
+async fn run(half: OwnedReadHalf, shared: Arc<Shared>, ledger: Arc<Ledger>, lag: Arc<Lag>) {
+    let mut reader = Reader::new(READ_BYTES);
+    loop {
+        let idle = wait_for_room(&shared).await;
+        let outcome = reader.read(half.as_ref()).await;
+        let at = clock::now();
+        match outcome {
+            Ok(got) if got.bytes.is_empty() => return shared.wake(|queue| queue.end = Some(Ok(()))),
+            Ok(got) => {
+                let read = ledger.note(
+                    at,
+                    Read {
+                        kernel_lag: got.kernel_lag,
+                        bytes: u32::try_from(got.bytes.len()).unwrap_or(u32::MAX),
+                        drained: got.drained,
+                        idle: Some(idle),
+                        loop_lag: Some(lag.at(at)),
+                        ..Read::default()
+                    },
+                );
+                let bytes = Bytes::copy_from_slice(got.bytes);
+                shared.wake(|queue| {
+                    queue.bytes += bytes.len();
+                    queue.chunks.push_back(Chunk { read, at, bytes });
+                });
+            }
+            Err(error) => return shared.wake(|queue| queue.end = Some(Err(error.kind()))),
+        }
+    }
+}
+
+/// Waits until the queue has room; how long that took.
+async fn wait_for_room(shared: &Shared) -> Micros {
+    let full = || shared.with(|queue| queue.bytes >= QUEUE_BYTES);
+    if !full() {
+        return Micros(0);
+    }
+    let since = clock::now();
+    while full() {
+        shared.room.notified().await;
+    }
+    clock::now().since(since)
+}
+
+impl AsyncRead for Pumped {
+    /// Hands out bytes of one socket read at a time, so that the layer above can be asked which read
+    /// completed what it returns.
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let outcome = self.shared.with(|queue| {
+            let Some(chunk) = queue.chunks.front_mut() else {
+                if let Some(end) = queue.end {
+                    return Poll::Ready(end.map_err(io::Error::from));
+                }
+                queue.reader = Some(cx.waker().clone());
+                return Poll::Pending;
+            };
+            let n = buf.remaining().min(chunk.bytes.len());
+            buf.put_slice(&chunk.bytes[..n]);
+            self.ledger.reached(chunk.read, chunk.at);
+            chunk.bytes.advance(n);
+            if chunk.bytes.is_empty() {
+                queue.chunks.pop_front();
+            }
+            queue.bytes -= n;
+            Poll::Ready(Ok(()))
+        });
+        if outcome.is_ready() {
+            self.shared.room.notify_one();
+        }
+        outcome
+    }
+}
+
+impl AsyncWrite for Pumped {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.write).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.write).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.write.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.write).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.write).poll_shutdown(cx)
+    }
+}
