@@ -27,12 +27,18 @@ mod connector;
 mod decompress;
 mod lag;
 mod ledger;
+mod observer;
 mod pump;
+mod request;
+mod response;
+mod sent;
 mod shadow;
 mod socket;
 
 pub use body::TapBody;
 pub use connector::ConnectError;
+pub use observer::{Exchange, Hash, Observer, Record};
+pub use sent::SentBody;
 
 /// Idle connections are closed after this long; most servers close theirs after 60 s or more.
 const POOL_IDLE: Duration = Duration::from_secs(50);
@@ -81,7 +87,7 @@ where
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth();
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let connector = connector::Connector::new(Arc::new(tls), options.http2_prior_knowledge, 0);
+        let connector = connector::Connector::new(Arc::new(tls), options.http2_prior_knowledge, observer::random());
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())

@@ -62,8 +62,8 @@ pub(crate) struct Watch {
     pieces: mpsc::UnboundedReceiver<Piece>,
     queued: Arc<Queued>,
     pub(crate) attribution: Attribution,
-    pub(crate) reused: bool,
-    pub(crate) first_read: u32,
+    /// The read that completed the response's head, and when.
+    pub(crate) head: (u32, Micros),
     pub(crate) handle: Option<Handle>,
 }
 
@@ -87,9 +87,12 @@ struct Feed {
     handle: Option<Handle>,
     /// Number of the response on its connection, under HTTP/1.1.
     exchange: Option<u64>,
+    /// Events cannot be counted in the bytes as they are.
+    encoded: bool,
     offset: u64,
     /// Events dropped since the last piece that was handed on.
     dropped: u64,
+    dropping: bool,
     ended: bool,
 }
 
@@ -119,24 +122,27 @@ impl Feed {
         let full = self.queued.pieces.load(Ordering::Relaxed) >= WATCH_PIECES
             || self.queued.bytes.load(Ordering::Relaxed) + bytes.len() > WATCH_BYTES;
         if full {
-            self.dropped += events_in(&bytes);
+            self.dropped += if self.encoded { 1 } else { blank_lines(&bytes) };
+            self.dropping = true;
             return;
         }
-        if self.dropped > 0 {
-            let _ = self.pieces.send(Piece::Dropped { events: std::mem::take(&mut self.dropped) });
-        }
+        self.tell_dropped();
         self.queued.bytes.fetch_add(bytes.len(), Ordering::Relaxed);
         self.queued.pieces.fetch_add(1, Ordering::Relaxed);
         let _ = self.pieces.send(Piece::Bytes { bytes, read, at });
+    }
+
+    fn tell_dropped(&mut self) {
+        if std::mem::replace(&mut self.dropping, false) {
+            let _ = self.pieces.send(Piece::Dropped { events: std::mem::take(&mut self.dropped) });
+        }
     }
 
     fn end(&mut self, how: End) {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        if self.dropped > 0 {
-            let _ = self.pieces.send(Piece::Dropped { events: self.dropped });
-        }
+        self.tell_dropped();
         let _ = self.pieces.send(Piece::End { at: clock::now(), how });
         if let (Some(handle), Some(exchange)) = (&self.handle, self.exchange) {
             handle.ledger.release(exchange);
@@ -162,11 +168,27 @@ impl Drop for Feed {
     }
 }
 
-/// Blank lines in `bytes`: how many events are lost with them, and at least one.
-fn events_in(bytes: &[u8]) -> u64 {
-    let pairs = bytes.windows(2).filter(|pair| pair == b"\n\n").count();
-    let crlf = bytes.windows(3).filter(|three| three == b"\n\r\n").count();
-    (pairs + crlf).max(1) as u64
+/// How many events end in `bytes`, give or take one whose blank line is cut.
+fn blank_lines(bytes: &[u8]) -> u64 {
+    let mut count = 0;
+    let mut rest = bytes;
+    while let Some((_, after)) = split_at_blank_line(rest) {
+        count += 1;
+        rest = after;
+    }
+    count
+}
+
+/// `bytes` up to and with its first blank line, and what follows.
+pub(crate) fn split_at_blank_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    memchr::memchr_iter(b'\n', bytes).find_map(|at| {
+        let end = match bytes.get(at + 1..)? {
+            [b'\n', ..] => at + 2,
+            [b'\r', b'\n', ..] => at + 3,
+            _ => return None,
+        };
+        Some(bytes.split_at(end))
+    })
 }
 
 /// A response body that is being watched.
@@ -185,33 +207,34 @@ impl TapBody {
         Self(Source::Direct { body, feed: None })
     }
 
-    /// Watches `body`, which came over the connection of `handle`.
-    pub(crate) fn watched(body: Incoming, handle: Option<Handle>) -> (Self, Watch) {
+    /// Watches `body`, which came over the connection of `handle`; `encoded` when it is compressed.
+    pub(crate) fn watched(body: Incoming, handle: Option<Handle>, encoded: bool) -> (Self, Watch) {
         let (sender, pieces) = mpsc::unbounded_channel();
         let queued = Arc::<Queued>::default();
         let http2 = handle.as_ref().is_some_and(|handle| handle.http2);
-        let exchange =
-            if http2 { None } else { handle.as_ref().and_then(|handle| handle.ledger.claim()) };
-        let attribution = match (http2, exchange) {
-            (true, _) => Attribution::Frame,
-            (false, Some(_)) => Attribution::Exact,
-            (false, None) => Attribution::None,
+        let claimed = handle.as_ref().filter(|_| !http2).and_then(|handle| handle.ledger.claim());
+        let latest = handle.as_ref().and_then(|handle| handle.ledger.latest());
+        let (attribution, head) = match (http2, claimed) {
+            (true, _) => (Attribution::Frame, latest),
+            (false, Some((_, head))) => (Attribution::Exact, Some(head)),
+            (false, None) => (Attribution::None, latest),
         };
         let feed = Feed {
             pieces: sender,
             queued: Arc::clone(&queued),
             handle: handle.clone(),
-            exchange,
+            exchange: claimed.map(|(number, _)| number),
+            encoded,
             offset: 0,
             dropped: 0,
+            dropping: false,
             ended: false,
         };
         let watch = Watch {
             pieces,
             queued,
             attribution,
-            reused: handle.as_ref().is_some_and(|handle| handle.ledger.serve()),
-            first_read: handle.as_ref().map_or(0, |handle| handle.ledger.latest().map_or(0, |(read, _)| read)),
+            head: head.unwrap_or_else(|| (0, clock::now())),
             handle,
         };
         if http2 && !body.is_end_stream() {

@@ -16,7 +16,7 @@ const BROTLI_BUFFER: usize = 4 << 10;
 
 /// Takes what a decoder writes, up to [`MAX_OUTPUT`] between two calls.
 #[derive(Debug, Default)]
-struct Output(Vec<u8>);
+pub(crate) struct Output(Vec<u8>);
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

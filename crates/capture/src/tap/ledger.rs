@@ -7,9 +7,9 @@
 //! read at a time, and rustls stops asking as soon as it has plaintext; so plaintext was always completed
 //! by the read whose bytes were handed out last.
 
-use std::collections::VecDeque;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use sseismo_trace::{Micros, Read, UtcMicros};
@@ -29,7 +29,6 @@ pub(crate) struct Ledger {
     pub(crate) started_at: UtcMicros,
     pub(crate) local: Option<SocketAddr>,
     pub(crate) peer: Option<SocketAddr>,
-    streams: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -39,6 +38,9 @@ struct State {
     next: u32,
     reached: Option<(u32, Micros)>,
     shadow: Shadow,
+    /// First reads of the streams that have not ended, with how many share it.
+    open: BTreeMap<u32, u32>,
+    served: bool,
 }
 
 impl Ledger {
@@ -49,7 +51,6 @@ impl Ledger {
             started_at: clock::wall(),
             local,
             peer,
-            streams: AtomicU64::new(0),
             state: Mutex::default(),
         }
     }
@@ -97,7 +98,7 @@ impl Ledger {
     }
 
     /// See [`Shadow::claim`].
-    pub(crate) fn claim(&self) -> Option<u64> {
+    pub(crate) fn claim(&self) -> Option<(u64, (u32, Micros))> {
         self.with(|state| state.shadow.claim())
     }
 
@@ -111,29 +112,31 @@ impl Ledger {
         self.with(|state| state.shadow.release(number));
     }
 
-    /// Counts one more stream on the connection; whether there was one before.
-    pub(crate) fn serve(&self) -> bool {
-        self.streams.fetch_add(1, Ordering::Relaxed) > 0
-    }
-
-    /// Number of the next read.
-    pub(crate) fn next_read(&self) -> u32 {
-        self.with(|state| state.next)
-    }
-
-    /// The reads numbered `from..=to`, as far as they are still kept.
-    pub(crate) fn reads(&self, from: u32, to: u32) -> Vec<Read> {
+    /// A stream begins, whose head `read` completed; whether the connection had served one before.
+    pub(crate) fn begin(&self, read: u32) -> bool {
         self.with(|state| {
-            state.reads.iter().filter(|read| (from..=to).contains(&read.read_id)).copied().collect()
+            *state.open.entry(read).or_default() += 1;
+            std::mem::replace(&mut state.served, true)
         })
     }
 
-    /// Forgets the reads before `from`: no stream of the connection will ask for them.
-    pub(crate) fn forget_before(&self, from: u32) {
+    /// The stream that began at `from` ended at `to`: its reads, as far as they are still kept. Reads that
+    /// no open stream needs are forgotten.
+    pub(crate) fn finish(&self, from: u32, to: u32) -> Vec<Read> {
         self.with(|state| {
-            while state.reads.front().is_some_and(|read| read.read_id < from) {
+            let wanted = state.reads.iter().filter(|read| (from..=to).contains(&read.read_id));
+            let reads = wanted.copied().collect();
+            if let Entry::Occupied(mut open) = state.open.entry(from) {
+                *open.get_mut() -= 1;
+                if *open.get() == 0 {
+                    open.remove();
+                }
+            }
+            let needed = state.open.keys().next().copied().unwrap_or(state.next);
+            while state.reads.front().is_some_and(|read| read.read_id < needed) {
                 state.reads.pop_front();
             }
-        });
+            reads
+        })
     }
 }

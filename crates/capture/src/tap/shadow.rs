@@ -31,6 +31,8 @@ pub(crate) struct Run {
 #[derive(Debug, Default)]
 struct Exchange {
     number: u64,
+    /// The read that completed the head, and when.
+    head: (u32, Micros),
     claimed: bool,
     body: u64,
     runs: VecDeque<Run>,
@@ -99,9 +101,9 @@ impl Shadow {
         }
     }
 
-    /// The response whose head was completed last belongs to the caller: its number, or `None` when two
-    /// were waiting and it cannot be told which one is meant.
-    pub(crate) fn claim(&mut self) -> Option<u64> {
+    /// The response whose head was completed last belongs to the caller: its number, and the read that
+    /// completed its head. `None` when two were waiting and it cannot be told which one is meant.
+    pub(crate) fn claim(&mut self) -> Option<(u64, (u32, Micros))> {
         if self.ambiguous > 0 {
             self.ambiguous -= 1;
             return None;
@@ -110,9 +112,8 @@ impl Shadow {
         let first = waiting.next()?;
         let others = waiting.count();
         if others == 0 {
-            let number = first.number;
-            self.exchanges.iter_mut().for_each(|exchange| exchange.claimed = true);
-            return Some(number);
+            first.claimed = true;
+            return Some((first.number, first.head));
         }
         self.ambiguous = others;
         self.exchanges.retain(|exchange| exchange.claimed);
@@ -141,7 +142,7 @@ impl Shadow {
                 self.state = State::Blind;
                 bytes.len()
             }
-            State::Head => self.head(bytes),
+            State::Head => self.head(bytes, read, at),
             State::Length(left) => {
                 let n = self.body(bytes, left, read, at);
                 self.state = match left - n as u64 {
@@ -198,7 +199,7 @@ impl Shadow {
     }
 
     /// Collects the head up to its blank line, then decides how the body is framed.
-    fn head(&mut self, bytes: &[u8]) -> usize {
+    fn head(&mut self, bytes: &[u8], read: u32, at: Micros) -> usize {
         for (used, line_end) in line_ends(bytes) {
             let before = self.head.len() + line_end;
             let last = |back: usize| {
@@ -209,7 +210,7 @@ impl Shadow {
             if blank {
                 self.head.extend_from_slice(&bytes[..used]);
                 let head = std::mem::take(&mut self.head);
-                self.open(&head);
+                self.open(&head, read, at);
                 return used;
             }
         }
@@ -221,7 +222,7 @@ impl Shadow {
         bytes.len()
     }
 
-    fn open(&mut self, head: &[u8]) {
+    fn open(&mut self, head: &[u8], read: u32, at: Micros) {
         let Some(framing) = Framing::of(head, self.to_head_request) else {
             self.state = State::Blind;
             return;
@@ -230,7 +231,7 @@ impl Shadow {
             return; // 1xx: the real head follows
         }
         self.requests += 1;
-        self.exchanges.push_back(Exchange { number: self.requests, ..Exchange::default() });
+        self.exchanges.push_back(Exchange { number: self.requests, head: (read, at), ..Exchange::default() });
         if self.exchanges.len() > MAX_EXCHANGES {
             self.exchanges.pop_front();
         }

@@ -90,7 +90,7 @@ proptest! {
                 read += 1;
                 rest = later;
             }
-            prop_assert_eq!(shadow.claim(), Some(number));
+            prop_assert_eq!(shadow.claim().map(|(number, _)| number), Some(number));
             let total = expected.len() as u64;
             for (offset, read) in expected {
                 let run = shadow.take(number, offset, offset + 1);
@@ -119,7 +119,7 @@ fn a_close_delimited_body_runs_to_the_end() {
     shadow.wrote(b"GET / HTTP/1.1\r\n\r\n");
     shadow.read(b"HTTP/1.1 200 OK\n\nab", 0, Micros(5));
     shadow.read(b"cd", 1, Micros(9));
-    assert_eq!(shadow.claim(), Some(1));
+    assert_eq!(shadow.claim(), Some((1, (0, Micros(5)))));
     assert_eq!(shadow.take(1, 0, 100), Some(Run { end: 2, read: 0, at: Micros(5) }));
     assert_eq!(shadow.take(1, 3, 100), Some(Run { end: 4, read: 1, at: Micros(9) }));
 }
@@ -134,7 +134,7 @@ fn two_waiting_responses_are_not_guessed_at() {
     assert_eq!((shadow.claim(), shadow.claim()), (None, None));
     shadow.wrote(b"GET / HTTP/1.1\r\n\r\n");
     shadow.read(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx", 1, Micros(0));
-    assert_eq!(shadow.claim(), Some(3));
+    assert_eq!(shadow.claim(), Some((3, (1, Micros(0)))));
 }
 
 #[test]
