@@ -22,6 +22,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
 use rustls_platform_verifier::Verifier;
 
+mod anomaly;
 mod body;
 mod connector;
 mod decompress;
@@ -29,15 +30,21 @@ mod lag;
 mod ledger;
 mod observer;
 mod pump;
+#[cfg(feature = "record")]
+mod recording;
 mod request;
 mod response;
 mod sent;
 mod shadow;
 mod socket;
+mod tcp;
 
 pub use body::TapBody;
 pub use connector::ConnectError;
-pub use observer::{Exchange, Hash, Observer, Record};
+pub use anomaly::is_anomalous;
+pub use observer::{Exchange, Hash, Note, Observer, RawPiece, Record};
+#[cfg(feature = "record")]
+pub use recording::{open, record};
 pub use sent::SentBody;
 
 /// Idle connections are closed after this long; most servers close theirs after 60 s or more.

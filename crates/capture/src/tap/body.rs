@@ -97,6 +97,38 @@ struct Feed {
 }
 
 impl Feed {
+    fn new(handle: Option<Handle>, encoded: bool) -> (Self, Watch) {
+        let (sender, pieces) = mpsc::unbounded_channel();
+        let queued = Arc::<Queued>::default();
+        let http2 = handle.as_ref().is_some_and(|handle| handle.http2);
+        let claimed = handle.as_ref().filter(|_| !http2).and_then(|handle| handle.ledger.claim());
+        let latest = handle.as_ref().and_then(|handle| handle.ledger.latest());
+        let (attribution, head) = match (http2, claimed) {
+            (true, _) => (Attribution::Frame, latest),
+            (false, Some((_, head))) => (Attribution::Exact, Some(head)),
+            (false, None) => (Attribution::None, latest),
+        };
+        let feed = Self {
+            pieces: sender,
+            queued: Arc::clone(&queued),
+            handle: handle.clone(),
+            exchange: claimed.map(|(number, _)| number),
+            encoded,
+            offset: 0,
+            dropped: 0,
+            dropping: false,
+            ended: false,
+        };
+        let watch = Watch {
+            pieces,
+            queued,
+            attribution,
+            head: head.unwrap_or_else(|| (0, clock::now())),
+            handle,
+        };
+        (feed, watch)
+    }
+
     fn data(&mut self, mut bytes: Bytes) {
         while !bytes.is_empty() {
             let end = self.offset + bytes.len() as u64;
@@ -202,41 +234,20 @@ enum Source {
 }
 
 impl TapBody {
-    /// A body that nobody watches.
-    pub fn unwatched(body: Incoming) -> Self {
+    /// A body that nobody watches. Its connection is told, so that the next body is not taken for it.
+    pub(crate) fn unwatched(body: Incoming, handle: Option<&Handle>) -> Self {
+        if let Some(handle) = handle.filter(|handle| !handle.http2)
+            && let Some((number, _)) = handle.ledger.claim()
+        {
+            handle.ledger.release(number);
+        }
         Self(Source::Direct { body, feed: None })
     }
 
     /// Watches `body`, which came over the connection of `handle`; `encoded` when it is compressed.
     pub(crate) fn watched(body: Incoming, handle: Option<Handle>, encoded: bool) -> (Self, Watch) {
-        let (sender, pieces) = mpsc::unbounded_channel();
-        let queued = Arc::<Queued>::default();
         let http2 = handle.as_ref().is_some_and(|handle| handle.http2);
-        let claimed = handle.as_ref().filter(|_| !http2).and_then(|handle| handle.ledger.claim());
-        let latest = handle.as_ref().and_then(|handle| handle.ledger.latest());
-        let (attribution, head) = match (http2, claimed) {
-            (true, _) => (Attribution::Frame, latest),
-            (false, Some((_, head))) => (Attribution::Exact, Some(head)),
-            (false, None) => (Attribution::None, latest),
-        };
-        let feed = Feed {
-            pieces: sender,
-            queued: Arc::clone(&queued),
-            handle: handle.clone(),
-            exchange: claimed.map(|(number, _)| number),
-            encoded,
-            offset: 0,
-            dropped: 0,
-            dropping: false,
-            ended: false,
-        };
-        let watch = Watch {
-            pieces,
-            queued,
-            attribution,
-            head: head.unwrap_or_else(|| (0, clock::now())),
-            handle,
-        };
+        let (feed, watch) = Feed::new(handle, encoded);
         if http2 && !body.is_end_stream() {
             (Self(Source::Prompt(Prompt::start(body, feed))), watch)
         } else {
@@ -348,5 +359,40 @@ async fn poll_promptly(
         if frames.send(frame).is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The analysis does not come at all: 2 MiB pass without waiting, the rest is dropped and counted.
+    #[tokio::test]
+    async fn a_full_queue_drops_and_counts_and_never_waits() {
+        let (mut feed, mut watch) = Feed::new(None, false);
+        let event = Bytes::from(format!("data: {}\n\n", "x".repeat(1_000)));
+        let sent = 2_000;
+        for _ in 0..sent {
+            feed.data(event.clone()); // no await: there is nothing that could wait
+        }
+        feed.end(End::Complete);
+        drop(feed);
+        let (mut kept, mut dropped) = (0, 0);
+        while let Some(piece) = watch.next().await {
+            match piece {
+                Piece::Bytes { .. } => kept += 1,
+                Piece::Dropped { events } => dropped += events,
+                Piece::End { how, .. } => assert_eq!(how, End::Complete),
+            }
+        }
+        assert_eq!(kept + dropped, sent);
+        assert!(kept * event.len() as u64 <= WATCH_BYTES as u64 && dropped > 0, "{kept} {dropped}");
+    }
+
+    #[test]
+    fn blank_lines_end_events() {
+        assert_eq!(blank_lines(b"data: a\n\ndata: b\r\n\r\nda"), 2);
+        assert_eq!(blank_lines(b"data: a\n"), 0);
+        assert_eq!(split_at_blank_line(b"a\n\nb"), Some((&b"a\n\n"[..], &b"b"[..])));
     }
 }

@@ -1,14 +1,17 @@
-//! From a request and its answer to one [`Record`].
+//! From a request and its answer to notes for the recorder.
 //!
-//! In: what the tap saw of one exchange. Out: a record on a bounded queue. The analysis of a body runs in
-//! a task of its own; nothing that it does delays the exchange, and when nobody takes the records they are
-//! dropped and counted.
+//! In: what the tap saw of one exchange. Out: [`Note`]s on a bounded queue: a stream's beginning, its
+//! events as they come (at most [`NOTE_EVERY`] late, so that a killed process loses no more than that),
+//! and its end with all that is known. The analysis of a body runs in a task of its own; nothing that it
+//! does delays the exchange, and when nobody takes the notes they are dropped and counted.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::Response;
@@ -16,18 +19,22 @@ use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
 use hyper::http::request;
 use sseismo_trace::{Attribution, Chunk, Delta, Micros, Outcome, Read, Stream, Summary, TimeSource};
-use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::body::{End, Piece, TapBody, Watch, split_at_blank_line};
 use super::connector::Handle;
 use super::decompress::Decompressor;
 use super::sent::{Sent, SentBody};
-use super::{request as asked, response as answered};
+use super::{request as asked, response as answered, tcp};
 use crate::answer::{Answer, Head};
 use crate::clock;
 
-/// Finished records that may wait for whoever stores them.
-const QUEUE: usize = 1_024;
+/// Notes that may wait for the recorder.
+const QUEUE: usize = 4_096;
+
+/// Events wait at most this long before they are noted, and at most this many.
+const NOTE_EVERY: Duration = Duration::from_millis(500);
+const NOTE_EVENTS: usize = 256;
 
 /// One finished stream.
 #[derive(Clone, Debug, Default)]
@@ -38,8 +45,6 @@ pub struct Record {
     pub deltas: Vec<Delta>,
     /// The socket reads from the one that completed the response's head to the last one of the body.
     pub reads: Vec<Read>,
-    /// The body as it came, with the read of each piece; empty unless asked for.
-    pub raw: Vec<(u32, Bytes)>,
 }
 
 impl Record {
@@ -49,17 +54,49 @@ impl Record {
     }
 }
 
-/// A keyed hash, the same within one dataset and meaningless outside it.
-pub type Hash = Arc<dyn Fn(&[u8]) -> u64 + Send + Sync>;
+/// Bytes of a body that one read completed, before decompression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawPiece {
+    /// The read; `None` where bytes could not be tied to one.
+    pub read: Option<u32>,
+    /// When it returned, since the stream's start.
+    pub t: Micros,
+    /// The bytes.
+    pub bytes: Bytes,
+}
 
-/// Turns exchanges into records.
+/// One step of a stream, in order.
+#[derive(Clone, Debug)]
+pub enum Note {
+    /// The answer's head has come, or will never come.
+    Begin(Box<Summary>),
+    /// More of the stream.
+    Events {
+        /// Which.
+        stream_id: u64,
+        /// Events that came since the last note.
+        deltas: Vec<Delta>,
+        /// The reads that brought them; streams that share a connection may tell the same ones.
+        reads: Vec<Read>,
+        /// The bytes, when they were asked for.
+        raw: Vec<RawPiece>,
+    },
+    /// The stream has ended: all of it once more, except for its bytes.
+    End(Box<Record>),
+}
+
+/// A keyed hash of a value in a domain (`session`, `caller` …): the same within one dataset, meaningless
+/// outside it.
+pub type Hash = Arc<dyn Fn(&str, &[u8]) -> u64 + Send + Sync>;
+
+/// Turns exchanges into notes.
 #[derive(Clone)]
 pub struct Observer(Arc<Shared>);
 
 struct Shared {
     hash: Hash,
     keep_raw: bool,
-    records: mpsc::Sender<Record>,
+    notes: SyncSender<Note>,
     next_id: AtomicU64,
     lost: Arc<AtomicU64>,
 }
@@ -71,21 +108,16 @@ impl fmt::Debug for Observer {
 }
 
 impl Observer {
-    /// An observer whose ids are hashed with `hash`, and the queue of its records. The queue ends when the
+    /// An observer whose ids are hashed with `hash`, and the queue of its notes. The queue ends when the
     /// observer and every exchange are gone.
-    pub fn new(hash: Hash, keep_raw: bool) -> (Self, mpsc::Receiver<Record>) {
-        let (records, queue) = mpsc::channel(QUEUE);
-        let shared = Shared {
-            hash,
-            keep_raw,
-            records,
-            next_id: AtomicU64::new(random()),
-            lost: Arc::default(),
-        };
+    pub fn new(hash: Hash, keep_raw: bool) -> (Self, Receiver<Note>) {
+        let (notes, queue) = sync_channel(QUEUE);
+        let shared =
+            Shared { hash, keep_raw, notes, next_id: AtomicU64::new(random()), lost: Arc::default() };
         (Self(Arc::new(shared)), queue)
     }
 
-    /// Counts the records that were dropped because nobody took them in time.
+    /// Counts the streams of which a beginning or an end was dropped because nobody took notes in time.
     pub fn lost(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.0.lost)
     }
@@ -112,8 +144,9 @@ impl Observer {
         }
     }
 
-    fn put(&self, record: Record) {
-        if record.summary.api.is_some() && self.0.records.try_send(record).is_err() {
+    /// Notes a stream's beginning or end. What speaks no API is not a stream.
+    fn note(&self, note: Note) {
+        if self.0.notes.try_send(note).is_err() {
             self.0.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -139,7 +172,7 @@ struct Draft {
 impl Draft {
     /// Adds what the request's body says.
     fn read_request(&mut self, observer: &Observer) {
-        let (bytes, copy) = self.sent.take();
+        let Some((bytes, copy)) = self.sent.take() else { return };
         asked::from_body(&self.headers, bytes, copy.as_deref(), &*observer.0.hash, &mut self.summary);
     }
 }
@@ -162,8 +195,8 @@ impl Exchange {
     pub fn answered(mut self, response: Response<Incoming>) -> Response<TapBody> {
         let (mut head, body) = response.into_parts();
         let handle = head.extensions.remove::<Handle>();
-        let Some(mut draft) = self.draft.take() else {
-            return Response::from_parts(head, TapBody::unwatched(body));
+        let Some(mut draft) = self.draft.take().filter(|draft| draft.summary.api.is_some()) else {
+            return Response::from_parts(head, TapBody::unwatched(body, handle.as_ref()));
         };
         answered::from_head(&head, &mut draft.summary);
         let encoded = head.headers.contains_key(CONTENT_ENCODING);
@@ -180,7 +213,10 @@ impl Drop for Exchange {
         if let Some(mut draft) = self.draft.take() {
             draft.read_request(&self.observer);
             draft.summary.t_end = Some(clock::now().since(draft.started));
-            self.observer.put(Record { summary: draft.summary, ..Record::default() });
+            if draft.summary.api.is_some() {
+                self.observer.note(Note::Begin(Box::new(draft.summary.clone())));
+                self.observer.note(Note::End(Box::new(Record { summary: draft.summary, ..Record::default() })));
+            }
         }
     }
 }
@@ -203,40 +239,60 @@ fn describe(watch: &Watch, draft: &mut Draft) {
 /// Follows one body to its end.
 async fn analyse(observer: Observer, mut draft: Draft, mut watch: Watch, media: Option<String>) {
     let encoding = draft.summary.content_encoding.clone();
-    let head =
-        Head { path: &draft.path, content_type: media.as_deref(), status: draft.summary.status };
-    let mut body = Follow {
-        answer: Answer::new(&head),
-        decompressor: Decompressor::of(encoding.as_deref()),
-        started: draft.started,
-        deltas: Vec::new(),
-        dropped: 0,
-        resync: false,
-        last_read: watch.head.0,
-        raw: observer.0.keep_raw.then(Vec::new),
-    };
-    let mut ended = (clock::now(), End::Left);
-    while let Some(piece) = watch.next().await {
+    let head = Head { path: &draft.path, content_type: media.as_deref(), status: draft.summary.status };
+    let mut body = Follow::new(&head, encoding.as_deref(), draft.started, watch.head.0);
+    body.keep_raw = observer.0.keep_raw;
+    draft.read_request(&observer);
+    observer.note(Note::Begin(Box::new(draft.summary.clone())));
+    let mut due = None;
+    let (ended, how) = loop {
+        let piece = match due {
+            None => watch.next().await,
+            Some(due) => match tokio::time::timeout_at(due, watch.next()).await {
+                Ok(piece) => piece,
+                Err(_) => None,
+            },
+        };
         match piece {
-            Piece::Bytes { bytes, read, at } => body.bytes(bytes, read, at),
-            Piece::Dropped { events } => body.dropped(events),
-            Piece::End { at, how } => ended = (at, how),
+            Some(Piece::Bytes { bytes, read, at }) => body.bytes(bytes, read, at),
+            Some(Piece::Dropped { events }) => body.dropped(events),
+            Some(Piece::End { at, how }) => break (at, how),
+            None if due.is_none() => break (clock::now(), End::Left),
+            None => {}
+        }
+        let waiting = body.waiting();
+        if waiting == 0 {
+            due = None;
+        } else if waiting >= NOTE_EVENTS || due.is_some_and(|due| due <= Instant::now()) {
+            body.note(&observer, draft.summary.stream_id, watch.handle.as_ref());
+            due = None;
+        } else if due.is_none() {
+            due = Some(Instant::now() + NOTE_EVERY);
+        }
+    };
+    draft.read_request(&observer);
+    let stream_id = draft.summary.stream_id;
+    let summary = body.finish(draft.summary, how);
+    body.note(&observer, stream_id, watch.handle.as_ref());
+    let mut record = Record { summary, deltas: body.deltas, reads: Vec::new() };
+    record.summary.events_dropped += body.dropped;
+    record.summary.t_end = record.summary.t_end.or(Some(ended.since(draft.started)));
+    if let Some(handle) = &watch.handle {
+        let ledger = &handle.ledger;
+        record.reads = ledger.finish(watch.head.0, body.last_read);
+        if let Some(tcp) = ledger.local.zip(ledger.peer).and_then(|(local, peer)| tcp::ask(local, peer)) {
+            record.summary.tcp_rtt_us = Some(tcp.rtt_us);
+            record.summary.tcp_retrans = Some(tcp.retrans);
         }
     }
-    draft.read_request(&observer);
-    let last_read = body.last_read;
-    let mut record = body.finish(draft.summary, ended.1);
-    record.summary.t_end = record.summary.t_end.or(Some(ended.0.since(draft.started)));
-    if let Some(handle) = &watch.handle {
-        record.reads = handle.ledger.finish(watch.head.0, last_read);
-    }
-    observer.put(record);
+    observer.note(Note::End(Box::new(record)));
 }
 
 /// One body on its way through decompression, framing and dialect.
 #[derive(Debug)]
 struct Follow {
-    answer: Answer,
+    /// `None` once it is finished.
+    answer: Option<Answer>,
     /// `None` for an encoding that is not known or a body that broke its own.
     decompressor: Option<Decompressor>,
     started: Micros,
@@ -245,12 +301,35 @@ struct Follow {
     /// Events were lost: what follows up to the next blank line belongs to one of them.
     resync: bool,
     last_read: u32,
-    raw: Option<Vec<(u32, Bytes)>>,
+    /// Some bytes could not be tied to a read.
+    untied: bool,
+    keep_raw: bool,
+    raw: Vec<RawPiece>,
+    /// How many deltas, and the reads up to which one, were noted.
+    noted: (usize, u32),
 }
 
 impl Follow {
-    fn bytes(&mut self, bytes: Bytes, read: Option<u32>, at: Micros) {
-        let read = read.unwrap_or(0);
+    fn new(head: &Head<'_>, encoding: Option<&str>, started: Micros, head_read: u32) -> Self {
+        Self {
+            answer: Some(Answer::new(head)),
+            decompressor: Decompressor::of(encoding),
+            started,
+            deltas: Vec::new(),
+            dropped: 0,
+            resync: false,
+            last_read: head_read,
+            untied: false,
+            keep_raw: false,
+            raw: Vec::new(),
+            noted: (0, head_read),
+        }
+    }
+
+    fn bytes(&mut self, bytes: Bytes, tied_to: Option<u32>, at: Micros) {
+        let t = at.since(self.started);
+        let read = tied_to.unwrap_or(0);
+        self.untied |= tied_to.is_none();
         self.last_read = self.last_read.max(read);
         let mut rest = &bytes[..];
         if self.resync {
@@ -258,18 +337,17 @@ impl Follow {
             (self.resync, rest) = (false, after);
             self.dropped += 1;
         }
-        let at = Some(at.since(self.started));
-        let (answer, deltas) = (&mut self.answer, &mut self.deltas);
+        let (Some(answer), deltas) = (&mut self.answer, &mut self.deltas) else { return };
         let pushed = self.decompressor.as_mut().map(|decompressor| {
             decompressor.push(rest, |bytes| {
-                answer.push(Chunk { bytes, read, at }, |delta| deltas.push(delta));
+                answer.push(Chunk { bytes, read, at: Some(t) }, |delta| deltas.push(delta));
             })
         });
         if matches!(pushed, Some(Err(_))) {
             self.decompressor = None;
         }
-        if let Some(raw) = &mut self.raw {
-            raw.push((read, bytes));
+        if self.keep_raw {
+            self.raw.push(RawPiece { read: tied_to, t, bytes });
         }
     }
 
@@ -277,35 +355,119 @@ impl Follow {
         self.dropped += events;
         if matches!(self.decompressor, Some(Decompressor::Identity)) {
             // Ends the event that was cut in two, whose half must not be taken for one.
-            self.answer.push(Chunk { bytes: b"\n\n", read: self.last_read, at: None }, |_| {});
+            if let Some(answer) = &mut self.answer {
+                answer.push(Chunk { bytes: b"\n\n", read: self.last_read, at: None }, |_| {});
+            }
             self.resync = true;
         } else {
             self.decompressor = None; // a compressed stream with a hole cannot be read on
         }
     }
 
-    fn finish(mut self, mut summary: Summary, end: End) -> Record {
-        let unread = self.decompressor.is_none();
-        let deltas = &mut self.deltas;
+    /// How much is to be noted.
+    fn waiting(&self) -> usize {
+        self.deltas.len() - self.noted.0 + self.raw.len()
+    }
+
+    fn note(&mut self, observer: &Observer, stream_id: u64, handle: Option<&Handle>) {
+        if self.waiting() == 0 {
+            return;
+        }
+        let (from, read) = std::mem::replace(&mut self.noted, (self.deltas.len(), self.last_read + 1));
+        let deltas = self.deltas[from..].to_vec();
+        let reads = handle.map(|handle| handle.ledger.reads(read, self.last_read)).unwrap_or_default();
+        let (events, raw) = (deltas.len() as u64, std::mem::take(&mut self.raw));
+        if observer.0.notes.try_send(Note::Events { stream_id, deltas, reads, raw }).is_err() {
+            self.dropped += events;
+        }
+    }
+
+    /// Ends the body and says what it told.
+    fn finish(&mut self, mut summary: Summary, end: End) -> Summary {
+        let (Some(answer), deltas) = (self.answer.take(), &mut self.deltas) else { return summary };
         summary.outcome = Outcome::Unknown;
-        self.answer.finish(&mut summary, |delta| deltas.push(delta));
-        summary.events_dropped = self.dropped;
+        answer.finish(&mut summary, |delta| deltas.push(delta));
+        let unread = self.decompressor.is_none() || self.dropped > 0;
         summary.outcome = match (summary.outcome, end) {
             (Outcome::Unknown | Outcome::Truncated, End::Left) => Outcome::ClientGone,
             (Outcome::Unknown | Outcome::Truncated, End::Broken) => Outcome::Truncated,
-            (Outcome::Truncated, End::Complete) if unread || self.dropped > 0 => Outcome::Unknown,
+            (Outcome::Truncated, End::Complete) if unread => Outcome::Unknown,
             (outcome, _) => outcome,
         };
-        if summary.attribution == Attribution::None {
-            for delta in &mut self.deltas {
+        if self.untied || summary.attribution == Attribution::None {
+            summary.attribution = Attribution::None;
+            for delta in deltas {
                 (delta.first_read, delta.extra_reads) = (None, 0);
             }
         }
-        Record { summary, deltas: self.deltas, reads: Vec::new(), raw: self.raw.unwrap_or_default() }
+        summary
     }
 }
 
 /// A number that differs from run to run, without a generator of our own.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(clock::wall().0)
+}
+
+#[cfg(test)]
+mod tests {
+    use sseismo_trace::Kind;
+
+    use super::*;
+
+    fn event(word: &str) -> Bytes {
+        Bytes::from(format!("data: {{\"choices\":[{{\"delta\":{{\"reasoning_content\":\"{word}\"}}}}]}}\n\n"))
+    }
+
+    fn follow(pieces: Vec<Piece>) -> Record {
+        let ended = |mut body: Follow, how| {
+            let summary = body.finish(Summary::default(), how);
+            let summary = Summary { events_dropped: body.dropped, ..summary };
+            Record { summary, deltas: body.deltas, reads: Vec::new() }
+        };
+        let head = Head { path: "/v1/chat/completions", content_type: Some("text/event-stream"), status: Some(200) };
+        let mut body = Follow::new(&head, None, Micros(0), 0);
+        for piece in pieces {
+            match piece {
+                Piece::Bytes { bytes, read, at } => body.bytes(bytes, read, at),
+                Piece::Dropped { events } => body.dropped(events),
+                Piece::End { how, .. } => return ended(body, how),
+            }
+        }
+        ended(body, End::Left)
+    }
+
+    fn piece(bytes: impl Into<Bytes>) -> Piece {
+        Piece::Bytes { bytes: bytes.into(), read: Some(0), at: Micros(0) }
+    }
+
+    #[test]
+    fn after_a_hole_whole_events_are_read_again_and_halves_are_never_taken_for_events() {
+        let (cut, other) = (event("cut"), event("other"));
+        let record = follow(vec![
+            piece(event("one")),
+            piece(cut.slice(..20)),
+            Piece::Dropped { events: 3 },
+            piece(other.slice(10..)),
+            piece(event("two")),
+            piece("data: [DONE]\n\n"),
+            Piece::End { at: Micros(0), how: End::Complete },
+        ]);
+        let kinds: Vec<_> = record.deltas.iter().map(|delta| (delta.kind, delta.chars)).collect();
+        assert_eq!(kinds, [(Kind::Reasoning, 3), (Kind::Reasoning, 3), (Kind::Done, 0)]);
+        assert_eq!(record.summary.events_dropped, 4);
+        assert_eq!(record.summary.outcome, Outcome::Completed);
+    }
+
+    #[test]
+    fn who_ended_a_stream_is_told_apart() {
+        let outcome = |how, last: &'static str| {
+            follow(vec![piece(event("one")), piece(last), Piece::End { at: Micros(0), how }]).summary.outcome
+        };
+        assert_eq!(outcome(End::Complete, "data: [DONE]\n\n"), Outcome::Completed);
+        assert_eq!(outcome(End::Left, "data: [DONE]\n\n"), Outcome::Completed);
+        assert_eq!(outcome(End::Left, ": more\n\n"), Outcome::ClientGone);
+        assert_eq!(outcome(End::Broken, ": more\n\n"), Outcome::Truncated);
+        assert_eq!(outcome(End::Complete, ": more\n\n"), Outcome::Truncated);
+    }
 }

@@ -55,8 +55,8 @@ const NOT_TEXT: [&str; 14] = [
     "cache_control",
 ];
 
-/// A keyed hash: the same in one dataset, meaningless outside it.
-pub(crate) type Hash<'a> = &'a dyn Fn(&[u8]) -> u64;
+/// A keyed hash of a value in a domain: the same in one dataset, meaningless outside it.
+pub(crate) type Hash<'a> = &'a dyn Fn(&str, &[u8]) -> u64;
 
 /// What the head says.
 pub(crate) fn from_head(head: &request::Parts, hash: Hash<'_>, summary: &mut Summary) {
@@ -65,8 +65,8 @@ pub(crate) fn from_head(head: &request::Parts, hash: Hash<'_>, summary: &mut Sum
     summary.api = dialect::by_path(head.uri.path()).map(dialect::Dialect::api);
     summary.model_requested = model_in_path(head.uri.path());
     summary.client_app = text("originator").or_else(|| text(USER_AGENT.as_str())).and_then(product);
-    summary.caller_hash = CREDENTIALS.iter().find_map(|name| Some(hash(headers.get(*name)?.as_bytes())));
-    summary.session_key = SESSIONS.iter().find_map(|name| Some(hash(headers.get(*name)?.as_bytes())));
+    summary.caller_hash = CREDENTIALS.iter().find_map(|name| Some(hash("caller", headers.get(*name)?.as_bytes())));
+    summary.session_key = SESSIONS.iter().find_map(|name| Some(hash("session", headers.get(*name)?.as_bytes())));
     summary.attempt =
         text("x-stainless-retry-count").and_then(|count| count.parse::<u32>().ok()).map(|count| count + 1);
 }
@@ -103,18 +103,18 @@ pub(crate) fn from_body(
     if summary.session_key.is_none()
         && let Some(Value::String(key)) = value("prompt_cache_key")
     {
-        summary.session_key = Some(hash(key.as_bytes()));
+        summary.session_key = Some(hash("session", key.as_bytes()));
     }
     summary.turn_key = turn(headers).map(|turn| {
         // Attempts of one turn send the same input again; the turn's tool calls send another one.
         let input = fields.get("input").or_else(|| fields.get("messages")).map_or("", |raw| raw.get());
-        hash(&[turn, input.as_bytes()].concat())
+        hash("turn", &[turn, input.as_bytes()].concat())
     });
 }
 
 /// Bytes that name the turn, where a client says so.
 fn turn(headers: &HeaderMap) -> Option<&[u8]> {
-    headers.get("x-codex-turn-metadata").or_else(|| headers.get("x-turn-id")).map(|value| value.as_bytes())
+    headers.get("x-codex-turn-metadata").or_else(|| headers.get("x-turn-id")).map(hyper::header::HeaderValue::as_bytes)
 }
 
 #[expect(
@@ -214,8 +214,8 @@ mod tests {
 
     use super::*;
 
-    fn fnv(bytes: &[u8]) -> u64 {
-        bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    fn fnv(domain: &str, bytes: &[u8]) -> u64 {
+        domain.bytes().chain(bytes.iter().copied()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
     }
 
     fn summary(path: &str, headers: &[(&str, &str)], body: &[u8]) -> Summary {

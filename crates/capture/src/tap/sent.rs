@@ -19,15 +19,20 @@ struct State {
     bytes: u64,
     copy: Vec<Bytes>,
     whole: bool,
+    taken: bool,
 }
 
 impl Sent {
-    /// How many bytes were sent, and the copy when it is whole. The copy is taken out.
-    pub(crate) fn take(&self) -> (u64, Option<Vec<u8>>) {
+    /// How many bytes were sent, and the copy when it is whole. The copy is taken out, and a whole one
+    /// only once: later calls say nothing.
+    pub(crate) fn take(&self) -> Option<(u64, Option<Vec<u8>>)> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let copy = std::mem::take(&mut state.copy);
-        let whole = std::mem::take(&mut state.whole);
-        (state.bytes, whole.then(|| copy.concat()))
+        if state.taken {
+            return None;
+        }
+        state.taken = state.whole;
+        let copy = state.whole.then(|| std::mem::take(&mut state.copy).concat());
+        Some((state.bytes, copy))
     }
 
     fn with(&self, change: impl FnOnce(&mut State)) {

@@ -1,0 +1,80 @@
+//! Notes to the recorder: the loop of the thread that owns a dataset.
+//!
+//! In: the observer's notes. Out: a dataset. It is a plain thread, because the recorder writes files and
+//! must never stand in the way of a socket.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use sseismo_trace::parquet::Anchor;
+
+use super::{Note, Record, is_anomalous};
+use crate::clock;
+use crate::recorder::{Error, Options, Recorder, Recovered, Status};
+
+/// How often the recorder flushes; it asks for at least once a second.
+const TICK: Duration = Duration::from_millis(250);
+const TICK_US: i64 = 250_000;
+
+fn anchor() -> Anchor {
+    Anchor { wall: clock::wall(), monotonic: clock::now() }
+}
+
+/// Opens the dataset at `root` for recording, now.
+///
+/// # Errors
+/// See [`Recorder::open`].
+pub fn open(root: &std::path::Path, options: Options) -> Result<(Recorder, Recovered), Error> {
+    Recorder::open(root, options, anchor())
+}
+
+/// Records until the last sender of `notes` is gone, then closes the dataset. Each finished stream is
+/// handed to `each`; `warn` is called once for each new trouble, and with `None` when it is over. With
+/// trouble in the returned status the journal is kept, and the next run recovers it.
+pub fn record(
+    notes: &Receiver<Note>,
+    mut recorder: Recorder,
+    mut each: impl FnMut(Record),
+    mut warn: impl FnMut(Option<&str>),
+) -> Status {
+    let mut told = HashMap::<u64, u32>::new();
+    let mut trouble = None;
+    let mut ticked = clock::now();
+    loop {
+        match notes.recv_timeout(TICK) {
+            Ok(Note::Begin(summary)) => recorder.begin(&summary),
+            Ok(Note::Events { stream_id, deltas, reads, raw }) => {
+                for read in &reads {
+                    // Streams of one HTTP/2 connection tell the same reads; each is stored once.
+                    let next = told.entry(read.conn_id).or_default();
+                    if read.read_id >= *next {
+                        *next = read.read_id + 1;
+                        recorder.read(read);
+                    }
+                }
+                for delta in &deltas {
+                    recorder.delta(stream_id, delta);
+                }
+                for piece in &raw {
+                    recorder.raw(stream_id, piece.read, Some(piece.t), &piece.bytes);
+                }
+            }
+            Ok(Note::End(record)) => {
+                recorder.finish(record.summary.clone(), is_anomalous(&record));
+                each(*record);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return recorder.close(anchor()),
+        }
+        let now = anchor();
+        if now.monotonic.since(ticked).0 >= TICK_US {
+            ticked = now.monotonic;
+            let status = recorder.tick(now);
+            if status.trouble != trouble {
+                trouble.clone_from(&status.trouble);
+                warn(trouble.as_deref());
+            }
+        }
+    }
+}
