@@ -43,6 +43,15 @@ struct State {
     served: bool,
 }
 
+impl State {
+    fn between(&self, from: u32, to: u32) -> Vec<Read> {
+        let wanted = self.reads.iter().rev().skip_while(|read| read.read_id > to);
+        let mut reads: Vec<_> = wanted.take_while(|read| read.read_id >= from).copied().collect();
+        reads.reverse();
+        reads
+    }
+}
+
 impl Ledger {
     pub(crate) fn new(conn_id: u64, local: Option<SocketAddr>, peer: Option<SocketAddr>) -> Self {
         Self {
@@ -120,12 +129,16 @@ impl Ledger {
         })
     }
 
+    /// The reads numbered `from..=to`, as far as they are still kept.
+    pub(crate) fn reads(&self, from: u32, to: u32) -> Vec<Read> {
+        self.with(|state| state.between(from, to))
+    }
+
     /// The stream that began at `from` ended at `to`: its reads, as far as they are still kept. Reads that
     /// no open stream needs are forgotten.
     pub(crate) fn finish(&self, from: u32, to: u32) -> Vec<Read> {
         self.with(|state| {
-            let wanted = state.reads.iter().filter(|read| (from..=to).contains(&read.read_id));
-            let reads = wanted.copied().collect();
+            let reads = state.between(from, to);
             if let Entry::Occupied(mut open) = state.open.entry(from) {
                 *open.get_mut() -= 1;
                 if *open.get() == 0 {
