@@ -29,6 +29,7 @@ mod decompress;
 mod lag;
 mod ledger;
 mod observer;
+mod probe;
 mod pump;
 #[cfg(feature = "record")]
 mod recording;
@@ -39,10 +40,11 @@ mod shadow;
 mod socket;
 mod tcp;
 
+pub use anomaly::is_anomalous;
 pub use body::TapBody;
 pub use connector::ConnectError;
-pub use anomaly::is_anomalous;
 pub use observer::{Exchange, Hash, Note, Observer, RawPiece, Record};
+pub use probe::{BadProbe, Probe};
 #[cfg(feature = "record")]
 pub use recording::{open, record};
 pub use sent::SentBody;
@@ -94,7 +96,8 @@ where
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth();
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let connector = connector::Connector::new(Arc::new(tls), options.http2_prior_knowledge, observer::random());
+        let connector =
+            connector::Connector::new(Arc::new(tls), options.http2_prior_knowledge, observer::random());
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())
@@ -113,4 +116,10 @@ where
     pub async fn send(&self, request: Request<B>) -> Result<Response<Incoming>, legacy::Error> {
         self.client.request(request).await
     }
+}
+
+/// An error with its causes in one line; they name hosts and ports, never what was sent.
+pub fn causes(error: &dyn std::error::Error) -> String {
+    let chain = std::iter::successors(Some(error), |error| error.source());
+    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

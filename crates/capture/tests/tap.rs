@@ -1,5 +1,7 @@
 //! The pump's promise: a slow reader does not move the stamps.
 
+#![expect(clippy::unwrap_used, reason = "a test stops at what it does not expect")]
+
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -13,7 +15,7 @@ use sseismo_trace::Kind;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-const EVENTS: usize = 100;
+const EVENTS: u32 = 100;
 const EVERY: Duration = Duration::from_millis(4);
 
 /// Answers two connections with the same events at the same moments.
@@ -32,7 +34,8 @@ async fn twins(listener: TcpListener) {
     let mut tick = tokio::time::interval(EVERY);
     for event in 0..EVENTS {
         tick.tick().await;
-        let data = format!("data: {{\"choices\":[{{\"delta\":{{\"reasoning_content\":\"{event:04}\"}}}}]}}\n\n");
+        let data =
+            format!("data: {{\"choices\":[{{\"delta\":{{\"reasoning_content\":\"{event:04}\"}}}}]}}\n\n");
         let chunk = format!("{:x}\r\n{data}\r\n", data.len());
         for stream in &mut both {
             stream.write_all(chunk.as_bytes()).await.unwrap();
@@ -44,7 +47,12 @@ async fn twins(listener: TcpListener) {
 }
 
 /// Reads one answer, taking `pause` for each frame; how long that took.
-async fn consume(tap: Tap<SentBody<Full<Bytes>>>, observer: Observer, url: String, pause: Duration) -> Duration {
+async fn consume(
+    tap: Tap<SentBody<Full<Bytes>>>,
+    observer: Observer,
+    url: String,
+    pause: Duration,
+) -> Duration {
     let request = Request::post(url).body(Full::<Bytes>::from("{}")).unwrap();
     let (head, body) = request.into_parts();
     let exchange = observer.request(&head, "twins");
@@ -92,7 +100,7 @@ async fn a_slow_consumer_does_not_move_the_stamps() {
         assert!(slow > prompt + Duration::from_secs(1), "the consumer was not slow: {slow:?} {prompt:?}");
         let (one, other) = (record(&notes), record(&notes));
         let (one, other) = (moments(&one), moments(&other));
-        assert_eq!((one.len(), other.len()), (EVENTS, EVENTS));
+        assert_eq!((one.len(), other.len()), (EVENTS as usize, EVENTS as usize));
         let apart = one.iter().zip(&other).map(|(one, other)| (one - other).abs()).max().unwrap();
         worst.push(apart);
         // A busy machine can stop one of the two reads for longer than the bound; then we look again.
@@ -113,13 +121,13 @@ async fn nor_does_it_over_http2() {
         let (observer, notes) = Observer::new(Arc::new(|_: &str, _: &[u8]| 0), false);
         let tap = Tap::new(&Options { http2_prior_knowledge: true, ..Options::default() }).unwrap();
         let slow = consume(tap, observer, url, Duration::from_millis(20)).await;
-        assert!(slow > EVERY * 2 * EVENTS as u32, "the consumer was not slow: {slow:?}");
+        assert!(slow > EVERY * 2 * EVENTS, "the consumer was not slow: {slow:?}");
         let sent = source.await.unwrap();
         let stamps = moments(&record(&notes));
-        assert_eq!((stamps.len(), sent.len()), (EVENTS, EVENTS));
+        assert_eq!((stamps.len(), sent.len()), (EVENTS as usize, EVENTS as usize));
         // The source's clock is the wall clock of the same machine: gaps are compared, not moments.
         let drift = |i: usize| ((stamps[i] - stamps[0]) - (sent[i] - sent[0])).abs();
-        let apart = (0..EVENTS).map(drift).max().unwrap();
+        let apart = (0..stamps.len()).map(drift).max().unwrap();
         worst.push(apart);
         if apart <= 1_000 {
             return;
@@ -145,9 +153,11 @@ async fn http2_source() -> (std::net::SocketAddr, tokio::task::JoinHandle<Vec<i6
                     if event == EVENTS {
                         return None;
                     }
-                    tokio::time::sleep_until(began + EVERY * event as u32).await;
-                    let data = format!("data: {{\"choices\":[{{\"delta\":{{\"reasoning_content\":\"{event:04}\"}}}}]}}\n\n");
-                    sent.send(began.elapsed().as_micros() as i64).unwrap();
+                    tokio::time::sleep_until(began + EVERY * event).await;
+                    let data = format!(
+                        "data: {{\"choices\":[{{\"delta\":{{\"reasoning_content\":\"{event:04}\"}}}}]}}\n\n"
+                    );
+                    sent.send(i64::try_from(began.elapsed().as_micros()).unwrap()).unwrap();
                     let frame = hyper::body::Frame::data(Bytes::from(data));
                     Some((Ok::<_, Infallible>(frame), event + 1))
                 }
@@ -164,7 +174,7 @@ async fn http2_source() -> (std::net::SocketAddr, tokio::task::JoinHandle<Vec<i6
     });
     let collect = tokio::spawn(async move {
         let mut moments = Vec::new();
-        while moments.len() < EVENTS {
+        for _ in 0..EVENTS {
             moments.push(all.recv().await.unwrap());
         }
         moments

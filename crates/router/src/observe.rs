@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use hyper::header::{HOST, HeaderValue, UPGRADE};
 use hyper::http::uri::{Authority, PathAndQuery, Scheme};
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
-use sseismo_capture::tap::{Observer, SentBody, Tap, TapBody};
+use sseismo_capture::tap::{Observer, SentBody, Tap, TapBody, causes};
 use sseismo_trace::Outcome;
 
 mod headers;
@@ -78,8 +78,8 @@ impl Upstream {
         if path.query().is_some() {
             return Err(BadUpstream::Query);
         }
-        let host = HeaderValue::from_str(authority.as_str())
-            .map_err(|_| BadUpstream::NotUrl(url.to_owned()))?;
+        let host =
+            HeaderValue::from_str(authority.as_str()).map_err(|_| BadUpstream::NotUrl(url.to_owned()))?;
         Ok(Self { scheme, prefix: path.path().trim_end_matches('/').to_owned(), authority, host })
     }
 
@@ -164,12 +164,6 @@ impl Observe {
     }
 }
 
-/// An error with its causes; they name hosts and ports, never what was sent.
-fn causes(error: &dyn std::error::Error) -> String {
-    let chain = std::iter::successors(Some(error), |error| error.source());
-    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
 /// A response of our own, in the shape that the clients of most APIs print.
 fn refusal(status: StatusCode, message: &str) -> Response<RelayBody> {
     let body = serde_json::json!({"error": {"type": "sseismo_relay", "message": message}});
@@ -190,7 +184,10 @@ mod tests {
             let upstream = Upstream::parse(base).unwrap();
             upstream.uri(&path.parse().unwrap()).unwrap().to_string()
         };
-        assert_eq!(at("https://api.example", "/v1/a%2Fb//c?x=%20&y"), "https://api.example/v1/a%2Fb//c?x=%20&y");
+        assert_eq!(
+            at("https://api.example", "/v1/a%2Fb//c?x=%20&y"),
+            "https://api.example/v1/a%2Fb//c?x=%20&y"
+        );
         assert_eq!(at("http://h:1/openai/", "/v1"), "http://h:1/openai/v1");
         assert_eq!(at("http://h:1", "http://other/v1"), "http://h:1/v1");
     }

@@ -1,5 +1,11 @@
 //! The observing relay over real sockets on loopback: what passes, what is recorded, what ends when.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test stops at what it does not expect, and its bounds are in real time"
+)]
+
 #[path = "observe/upstream.rs"]
 mod upstream;
 
@@ -34,7 +40,8 @@ struct Relay {
 
 impl Relay {
     async fn start(to: &str, options: &Options, token: Option<&str>) -> Self {
-        let hash = std::sync::Arc::new(|_: &str, bytes: &[u8]| bytes.iter().map(|&byte| u64::from(byte)).sum());
+        let hash =
+            std::sync::Arc::new(|_: &str, bytes: &[u8]| bytes.iter().map(|&byte| u64::from(byte)).sum());
         let (observer, notes) = Observer::new(hash, true);
         let tap = Tap::new(options).unwrap();
         let relay = Observe::new(tap, observer, Upstream::parse(to).unwrap(), token.map(str::to_owned));
@@ -72,7 +79,9 @@ impl Relay {
 fn chat(relay: SocketAddr) -> Request<Full<Bytes>> {
     Request::post(format!("http://{relay}/v1/chat/completions"))
         .header("authorization", "Bearer sk-secret-key")
-        .body(Full::from(r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"secret-prompt 12"}]}"#))
+        .body(Full::from(
+            r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"secret-prompt 12"}]}"#,
+        ))
         .unwrap()
 }
 
@@ -109,7 +118,10 @@ fn check_events(record: &Record, attribution: Attribution) {
     assert!(summary.t_headers <= summary.t_first_byte && summary.t_first_byte <= summary.t_end);
     assert!(summary.prompt_numeric_share.unwrap() > 0.0 && summary.caller_hash.is_some());
     let count = |kind| record.deltas.iter().filter(|delta| delta.kind == kind).count();
-    assert_eq!((count(Kind::Comment), count(Kind::Reasoning), count(Kind::Text), count(Kind::Done)), (1, 20, 1, 1));
+    assert_eq!(
+        (count(Kind::Comment), count(Kind::Reasoning), count(Kind::Text), count(Kind::Done)),
+        (1, 20, 1, 1)
+    );
     assert!(record.deltas.iter().all(|delta| delta.t.is_some()));
     let firsts: Vec<_> = record.deltas.iter().map(|delta| delta.first_read.unwrap()).collect();
     assert!(firsts.is_sorted() && firsts[0] < firsts[20], "{firsts:?}");
@@ -185,7 +197,10 @@ async fn the_request_passes_with_its_own_headers_and_the_hop_ends() {
     assert_eq!(answer, b"HTTP/1.1 200 Fin"); // the upstream's own reason, too
     let sent = seen.all().remove(0);
     assert!(sent.starts_with("PUT /odd//path?q=%20 HTTP/1.1\r\n"), "{sent}");
-    assert!(sent.contains("\r\nX-MiXed: Value\r\n") && sent.contains("\r\nAuthorization: Bearer k\r\n"), "{sent}");
+    assert!(
+        sent.contains("\r\nX-MiXed: Value\r\n") && sent.contains("\r\nAuthorization: Bearer k\r\n"),
+        "{sent}"
+    );
     assert!(sent.to_ascii_lowercase().contains(&format!("\r\nhost: {address}\r\n")), "{sent}");
     assert!(!sent.contains("X-Hop") && !sent.contains("example"), "{sent}");
     assert!(sent.contains("abc") && sent.contains("de"), "{sent}");
@@ -225,7 +240,10 @@ async fn until_gone(seen: &Seen) -> Duration {
 /// Reads a stream's first bytes, leaves, and says how long the upstream took to notice.
 async fn leave(relay: &mut Relay, seen: &Seen) -> Duration {
     let mut client = TcpStream::connect(relay.address).await.unwrap();
-    client.write_all(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+    client
+        .write_all(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
+        .await
+        .unwrap();
     let mut buffer = [0; 200];
     client.read_exact(&mut buffer).await.unwrap();
     drop(client);
@@ -311,7 +329,8 @@ async fn a_stream_that_breaks_off_breaks_off_for_the_client_too() {
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let _ = stream.read(&mut [0; 4096]).await;
-        let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+        let head =
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
         stream.write_all(head).await.unwrap();
         stream.write_all(b"10\r\ndata: {\"a\":1}\n\n\r\n").await.unwrap();
     });
@@ -319,4 +338,105 @@ async fn a_stream_that_breaks_off_breaks_off_for_the_client_too() {
     let response = client.request(chat(relay.address)).await.unwrap();
     assert!(response.into_body().collect().await.is_err());
     assert_eq!(relay.record().await.summary.outcome, Outcome::Truncated);
+}
+
+/// Every file below `folder`, as bytes.
+fn files(folder: &std::path::Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(files(&path));
+        } else {
+            let bytes = std::fs::read(&path).unwrap();
+            all.push((path, bytes));
+        }
+    }
+    all
+}
+
+/// What must never be on disk: key, prompt, answer, account, session, cookie, query.
+const SECRETS: [&str; 7] = [
+    "sk-secret-key",
+    "secret-prompt",
+    "secret-answer",
+    "secret-account",
+    "secret-session",
+    "secret-cookie",
+    "secret-query",
+];
+
+fn assert_no_secret(what: &str, bytes: &[u8]) {
+    for secret in SECRETS {
+        let found = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
+        assert!(!found, "`{secret}` was written to {what}");
+    }
+}
+
+/// Sends requests full of secrets through a recording relay; while it runs and after its end nothing of
+/// them is on disk. Parquet is compressed, so every row is read back and searched, too.
+#[tokio::test]
+async fn nothing_private_is_ever_written() {
+    use sseismo_capture::recorder::Options as Record;
+    use sseismo_capture::tap;
+
+    let folder = tempfile::tempdir().unwrap();
+    let (recorder, _) = tap::open(folder.path(), Record::default()).unwrap();
+    let hasher = recorder.hasher().clone();
+    let hash = std::sync::Arc::new(move |domain: &str, value: &[u8]| hasher.hash(domain, value));
+    let (observer, notes) = Observer::new(hash, false);
+    let recording = std::thread::spawn(move || tap::record(&notes, recorder, drop, |_| {}));
+
+    let mut script = Script::events(Framing::Chunked, Duration::from_millis(40));
+    script.headers.extend([("set-cookie", "secret-cookie"), ("openai-organization", "secret-account")]);
+    let (address, _) = http1(script.clone(), None).await;
+    let relay = Observe::new(
+        Tap::new(&Options::default()).unwrap(),
+        observer,
+        Upstream::parse(&format!("http://{address}")).unwrap(),
+        None,
+    );
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let relay_address = listener.local_addr().unwrap();
+    let (stop, stopping) = watch::channel(false);
+    let served = tokio::spawn(serve(listener, relay, stopping, Duration::from_secs(5)));
+
+    let mut request = chat(relay_address);
+    *request.uri_mut() =
+        format!("http://{relay_address}/v1/chat/completions?key=secret-query").parse().unwrap();
+    for (name, value) in [
+        ("chatgpt-account-id", "secret-account"),
+        ("session-id", "secret-session"),
+        ("x-codex-turn-metadata", "{\"turn_id\":\"secret-session\"}"),
+        ("cookie", "secret-cookie"),
+    ] {
+        request.headers_mut().insert(name, value.parse().unwrap());
+    }
+    let open = tokio::spawn(send(request));
+    tokio::time::sleep(Duration::from_millis(800)).await; // the stream is open and its journal is flushed
+    let running = files(folder.path());
+    assert!(running.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() > 500, "{running:?}");
+    for (path, bytes) in &running {
+        assert_no_secret(&path.display().to_string(), bytes);
+    }
+    assert_eq!(*open.await.unwrap().body(), script.body());
+    stop.send(true).unwrap();
+    served.await.unwrap().unwrap();
+    let status = recording.join().unwrap();
+    assert_eq!((status.flushed.streams, status.flushed.events, status.trouble), (1, 24, None));
+
+    for (path, bytes) in files(folder.path()) {
+        assert_no_secret(&path.display().to_string(), &bytes);
+    }
+    let dataset = sseismo_trace::parquet::Dataset::open(folder.path()).unwrap();
+    let mut rows = Vec::new();
+    let report = dataset.streams(|stream| {
+        assert_eq!(stream.deltas.len(), 24);
+        assert!(stream.summary.caller_hash.is_some() && stream.summary.session_key.is_some());
+        assert!(stream.reads.len() >= 20, "{} reads", stream.reads.len());
+        rows.push(format!("{stream:?}"));
+        std::ops::ControlFlow::Continue(())
+    });
+    assert_eq!((report.streams, report.events), (1, 24));
+    assert_no_secret("the dataset's rows", rows.concat().as_bytes());
 }

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "analyze")]
 mod analyze;
+#[cfg(all(feature = "relay", feature = "analyze"))]
+mod capture;
 #[cfg(feature = "analyze")]
 mod clock;
 mod exit;
@@ -9,6 +11,10 @@ mod exit;
 mod import;
 #[cfg(feature = "analyze")]
 mod reading;
+#[cfg(feature = "relay")]
+mod recording;
+#[cfg(feature = "relay")]
+mod relay;
 #[cfg(feature = "analyze")]
 mod show;
 #[cfg(feature = "simulate")]
@@ -37,6 +43,10 @@ enum Verb {
     Import(import::Args),
     #[cfg(feature = "simulate")]
     Simulate(simulate::Args),
+    #[cfg(all(feature = "relay", feature = "analyze"))]
+    Capture(capture::Args),
+    #[cfg(feature = "relay")]
+    Relay(relay::Args),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +57,10 @@ fn main() -> ExitCode {
         Verb::Import(args) => import::run(args),
         #[cfg(feature = "simulate")]
         Verb::Simulate(args) => simulate::run(&args),
+        #[cfg(all(feature = "relay", feature = "analyze"))]
+        Verb::Capture(args) => capture::run(&args),
+        #[cfg(feature = "relay")]
+        Verb::Relay(args) => relay::run(&args),
     };
     exit::code(outcome)
 }

@@ -55,9 +55,9 @@ mod tests {
     use super::*;
 
     fn record(times_ms: &[i64]) -> Record {
-        let deltas = (0..).zip(times_ms).map(|(seq, &ms)| {
-            Delta::new(seq, Kind::Reasoning, Phase::Reasoning, Some(Micros(ms * 1_000)))
-        });
+        let deltas = (0..)
+            .zip(times_ms)
+            .map(|(seq, &ms)| Delta::new(seq, Kind::Reasoning, Phase::Reasoning, Some(Micros(ms * 1_000))));
         let summary = Summary { outcome: Outcome::Completed, ..Summary::default() };
         Record { deltas: deltas.collect(), summary, ..Record::default() }
     }

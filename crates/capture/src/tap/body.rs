@@ -119,13 +119,8 @@ impl Feed {
             dropping: false,
             ended: false,
         };
-        let watch = Watch {
-            pieces,
-            queued,
-            attribution,
-            head: head.unwrap_or_else(|| (0, clock::now())),
-            handle,
-        };
+        let watch =
+            Watch { pieces, queued, attribution, head: head.unwrap_or_else(|| (0, clock::now())), handle };
         (feed, watch)
     }
 

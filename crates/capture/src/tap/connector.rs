@@ -64,12 +64,7 @@ pub(crate) struct Connector {
 impl Connector {
     /// `first_id` numbers the first connection, so that ids of several runs do not meet.
     pub(crate) fn new(tls: Arc<ClientConfig>, http2_on_plain: bool, first_id: u64) -> Self {
-        Self {
-            tls,
-            lag: Lag::start(),
-            next_id: Arc::new(AtomicU64::new(first_id)),
-            http2_on_plain,
-        }
+        Self { tls, lag: Lag::start(), next_id: Arc::new(AtomicU64::new(first_id)), http2_on_plain }
     }
 
     async fn open(self, uri: Uri) -> Result<TokioIo<Tapped>, ConnectError> {
@@ -93,8 +88,8 @@ impl Connector {
         if !secure {
             return Ok(Tapped { io: Io::Plain(pumped), http2: self.http2_on_plain, ledger });
         }
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| ConnectError::ServerName(host.to_owned()))?;
+        let name =
+            ServerName::try_from(host.to_owned()).map_err(|_| ConnectError::ServerName(host.to_owned()))?;
         let connector = TlsConnector::from(Arc::clone(&self.tls));
         let tls = connector.connect(name, pumped).await.map_err(failed)?;
         let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
@@ -151,7 +146,11 @@ impl Connection for Tapped {
 }
 
 impl AsyncRead for Tapped {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let outcome = match &mut self.io {
             Io::Plain(io) => Pin::new(io).poll_read(cx, buf),

@@ -115,7 +115,8 @@ mod tests {
 
     use super::*;
 
-    const EVENTS: [&[u8]; 3] = [b"data: {\"a\":1}\n\n", b"data: {\"b\":\"\xc3\xa9\"}\n\n", b"data: [DONE]\n\n"];
+    const EVENTS: [&[u8]; 3] =
+        [b"data: {\"a\":1}\n\n", b"data: {\"b\":\"\xc3\xa9\"}\n\n", b"data: [DONE]\n\n"];
 
     /// Encodes each event with a flush behind it, as a streaming server does.
     fn flushed<W: Write>(mut encoder: W, take: impl Fn(&mut W) -> Vec<u8>) -> Vec<Vec<u8>> {

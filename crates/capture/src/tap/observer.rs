@@ -215,7 +215,8 @@ impl Drop for Exchange {
             draft.summary.t_end = Some(clock::now().since(draft.started));
             if draft.summary.api.is_some() {
                 self.observer.note(Note::Begin(Box::new(draft.summary.clone())));
-                self.observer.note(Note::End(Box::new(Record { summary: draft.summary, ..Record::default() })));
+                self.observer
+                    .note(Note::End(Box::new(Record { summary: draft.summary, ..Record::default() })));
             }
         }
     }
@@ -246,19 +247,16 @@ async fn analyse(observer: Observer, mut draft: Draft, mut watch: Watch, media: 
     observer.note(Note::Begin(Box::new(draft.summary.clone())));
     let mut due = None;
     let (ended, how) = loop {
-        let piece = match due {
-            None => watch.next().await,
-            Some(due) => match tokio::time::timeout_at(due, watch.next()).await {
-                Ok(piece) => piece,
-                Err(_) => None,
-            },
+        let in_time = match due {
+            None => Some(watch.next().await),
+            Some(due) => tokio::time::timeout_at(due, watch.next()).await.ok(),
         };
-        match piece {
-            Some(Piece::Bytes { bytes, read, at }) => body.bytes(bytes, read, at),
-            Some(Piece::Dropped { events }) => body.dropped(events),
-            Some(Piece::End { at, how }) => break (at, how),
-            None if due.is_none() => break (clock::now(), End::Left),
-            None => {}
+        match in_time {
+            Some(Some(Piece::Bytes { bytes, read, at })) => body.bytes(bytes, read, at),
+            Some(Some(Piece::Dropped { events })) => body.dropped(events),
+            Some(Some(Piece::End { at, how })) => break (at, how),
+            Some(None) => break (clock::now(), End::Left),
+            None => {} // what waits is due to be noted
         }
         let waiting = body.waiting();
         if waiting == 0 {
@@ -425,7 +423,8 @@ mod tests {
             let summary = Summary { events_dropped: body.dropped, ..summary };
             Record { summary, deltas: body.deltas, reads: Vec::new() }
         };
-        let head = Head { path: "/v1/chat/completions", content_type: Some("text/event-stream"), status: Some(200) };
+        let head =
+            Head { path: "/v1/chat/completions", content_type: Some("text/event-stream"), status: Some(200) };
         let mut body = Follow::new(&head, None, Micros(0), 0);
         for piece in pieces {
             match piece {

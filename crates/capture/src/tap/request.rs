@@ -26,16 +26,8 @@ const CREDENTIALS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog
 const SESSIONS: [&str; 4] = ["thread-id", "session-id", "x-session-affinity", "x-claude-code-session-id"];
 
 /// Body keys that hold what the model reads.
-const PROMPTS: [&str; 8] = [
-    "messages",
-    "input",
-    "instructions",
-    "system",
-    "contents",
-    "systemInstruction",
-    "prompt",
-    "message",
-];
+const PROMPTS: [&str; 8] =
+    ["messages", "input", "instructions", "system", "contents", "systemInstruction", "prompt", "message"];
 
 /// Keys under a prompt whose strings are no prompt text.
 const NOT_TEXT: [&str; 14] = [
@@ -65,8 +57,10 @@ pub(crate) fn from_head(head: &request::Parts, hash: Hash<'_>, summary: &mut Sum
     summary.api = dialect::by_path(head.uri.path()).map(dialect::Dialect::api);
     summary.model_requested = model_in_path(head.uri.path());
     summary.client_app = text("originator").or_else(|| text(USER_AGENT.as_str())).and_then(product);
-    summary.caller_hash = CREDENTIALS.iter().find_map(|name| Some(hash("caller", headers.get(*name)?.as_bytes())));
-    summary.session_key = SESSIONS.iter().find_map(|name| Some(hash("session", headers.get(*name)?.as_bytes())));
+    summary.caller_hash =
+        CREDENTIALS.iter().find_map(|name| Some(hash("caller", headers.get(*name)?.as_bytes())));
+    summary.session_key =
+        SESSIONS.iter().find_map(|name| Some(hash("session", headers.get(*name)?.as_bytes())));
     summary.attempt =
         text("x-stainless-retry-count").and_then(|count| count.parse::<u32>().ok()).map(|count| count + 1);
 }
@@ -114,7 +108,10 @@ pub(crate) fn from_body(
 
 /// Bytes that name the turn, where a client says so.
 fn turn(headers: &HeaderMap) -> Option<&[u8]> {
-    headers.get("x-codex-turn-metadata").or_else(|| headers.get("x-turn-id")).map(hyper::header::HeaderValue::as_bytes)
+    headers
+        .get("x-codex-turn-metadata")
+        .or_else(|| headers.get("x-turn-id"))
+        .map(hyper::header::HeaderValue::as_bytes)
 }
 
 #[expect(
@@ -215,7 +212,10 @@ mod tests {
     use super::*;
 
     fn fnv(domain: &str, bytes: &[u8]) -> u64 {
-        domain.bytes().chain(bytes.iter().copied()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+        domain
+            .bytes()
+            .chain(bytes.iter().copied())
+            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
     }
 
     fn summary(path: &str, headers: &[(&str, &str)], body: &[u8]) -> Summary {

@@ -43,7 +43,11 @@ fn kept(headers: &HeaderMap, keep: impl Fn(&str) -> bool) -> BTreeMap<String, St
 fn retry_after(headers: &HeaderMap) -> Option<u64> {
     let number = |name| text(headers, name)?.trim().parse::<f64>().ok().filter(|n| *n >= 0.0);
     let ms = number("retry-after-ms").or_else(|| Some(number(RETRY_AFTER.as_str())? * 1e3))?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, and ms >= 0")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "`as` saturates, and ms >= 0"
+    )]
     Some(ms.round() as u64)
 }
 

@@ -187,7 +187,8 @@ impl Shadow {
     fn body(&mut self, bytes: &[u8], left: u64, read: u32, at: Micros) -> usize {
         let n = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
         // The response on the wire may have been released already: nobody asks for its bytes any more.
-        if let Some(exchange) = self.exchanges.back_mut().filter(|exchange| exchange.number == self.requests) {
+        if let Some(exchange) = self.exchanges.back_mut().filter(|exchange| exchange.number == self.requests)
+        {
             exchange.body += n as u64;
             let end = exchange.body;
             match exchange.runs.back_mut() {

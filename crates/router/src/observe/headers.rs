@@ -2,8 +2,8 @@
 
 use hyper::HeaderMap;
 use hyper::header::{
-    CONNECTION, EXPECT, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING,
-    UPGRADE,
+    CONNECTION, EXPECT, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
 };
 
 use super::TOKEN_HEADER;
@@ -43,7 +43,7 @@ pub(super) fn is_http2_upgrade(headers: &HeaderMap) -> bool {
 
 /// Whether the relay's own token is there, in [`TOKEN_HEADER`] or as `proxy-authorization: Bearer …`.
 pub(super) fn carries_token(headers: &HeaderMap, token: &str) -> bool {
-    let own = headers.get(TOKEN_HEADER).map(|value| value.as_bytes());
+    let own = headers.get(TOKEN_HEADER).map(HeaderValue::as_bytes);
     let proxy = headers.get(PROXY_AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
     [own, proxy].into_iter().flatten().any(|given| same(given, token.as_bytes()))
 }

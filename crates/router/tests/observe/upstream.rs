@@ -41,7 +41,9 @@ impl Script {
     pub(crate) fn events(framing: Framing, pause: Duration) -> Self {
         let mut pieces = vec![b": keep-alive\n\n".to_vec()];
         for word in 0..20 {
-            let event = format!("data: {{\"model\":\"m-1\",\"choices\":[{{\"delta\":{{\"reasoning_content\":\"secret-answer {word} \"}}}}]}}\r\n\r\n");
+            let event = format!(
+                "data: {{\"model\":\"m-1\",\"choices\":[{{\"delta\":{{\"reasoning_content\":\"secret-answer {word} \"}}}}]}}\r\n\r\n"
+            );
             pieces.push(event.into_bytes());
         }
         pieces.push(b"data: {\"choices\":[{\"delta\":{\"content\":\"secret-answer\"}}]}\n\n".to_vec());
@@ -67,7 +69,7 @@ impl Script {
 
     /// Bytes that no API says.
     pub(crate) fn binary(framing: Framing, size: usize) -> Self {
-        let bytes: Vec<u8> = (0..size).map(|i| (i * 31 % 251) as u8).collect();
+        let bytes: Vec<u8> = (0..=250).cycle().take(size).collect();
         let pieces = bytes.chunks(10_007).map(<[u8]>::to_vec).collect();
         Self { framing, headers: vec![("content-type", "image/png")], pieces, pause: Duration::ZERO }
     }
@@ -161,7 +163,7 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, script: Script
 async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Option<String> {
     let mut got = Vec::new();
     loop {
-        let mut buffer = [0; 16 * 1024];
+        let mut buffer = vec![0; 16 * 1024];
         let n = stream.read(&mut buffer).await.ok().filter(|n| *n > 0)?;
         got.extend_from_slice(&buffer[..n]);
         let Some(end) = got.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
@@ -183,16 +185,13 @@ async fn write_answer<S: AsyncRead + AsyncWrite + Unpin>(
     script: &Script,
     head_only: bool,
 ) -> std::io::Result<()> {
-    let mut head = String::from("HTTP/1.1 200 Fine\r\n");
-    for (name, value) in &script.headers {
-        head += &format!("{name}: {value}\r\n");
-    }
-    match script.framing {
-        Framing::Length => head += &format!("content-length: {}\r\n", script.body().len()),
-        Framing::Chunked => head += "transfer-encoding: chunked\r\n",
-        Framing::Close => head += "connection: close\r\n",
-    }
-    stream.write_all(format!("{head}\r\n").as_bytes()).await?;
+    let headers: String = script.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let framing = match script.framing {
+        Framing::Length => format!("content-length: {}", script.body().len()),
+        Framing::Chunked => "transfer-encoding: chunked".to_owned(),
+        Framing::Close => "connection: close".to_owned(),
+    };
+    stream.write_all(format!("HTTP/1.1 200 Fine\r\n{headers}{framing}\r\n\r\n").as_bytes()).await?;
     if head_only {
         return stream.flush().await;
     }
@@ -248,13 +247,12 @@ async fn serve_http2(stream: TcpStream, acceptor: Option<TlsAcceptor>, script: S
         async move { Ok::<_, Infallible>(response.body(body).unwrap()) }
     });
     let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-    let _ = match acceptor {
-        Some(acceptor) => {
-            let Ok(stream) = acceptor.accept(stream).await else { return };
-            builder.serve_connection(TokioIo::new(stream), service).await
-        }
-        None => builder.serve_connection(TokioIo::new(stream), service).await,
-    };
+    if let Some(acceptor) = acceptor {
+        let Ok(stream) = acceptor.accept(stream).await else { return };
+        let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+    } else {
+        let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+    }
 }
 
 /// A body that comes in paced pieces; dropped before its end it says `gone`.

@@ -25,7 +25,8 @@ impl Answer {
         };
         match self {
             Self::Length(bytes) => {
-                let head = format!("HTTP/1.1 200 OK\r\ncontent-LENGTH:  {} \r\nx: \u{e9}\r\n\r\n", bytes.len());
+                let head =
+                    format!("HTTP/1.1 200 OK\r\ncontent-LENGTH:  {} \r\nx: \u{e9}\r\n\r\n", bytes.len());
                 frame(head.as_bytes(), &mut wire);
                 carry(bytes, &mut body, &mut wire);
             }

@@ -1,0 +1,172 @@
+//! What `relay` and `capture` share: how to record, and where.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use sseismo_capture::recorder::{Limits, Options, Recorder, Status};
+use sseismo_capture::tap::{self, Note, Observer, Record};
+
+/// Where and how to record.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Recording {
+    /// Folder of the trace dataset; made when it is not there.
+    #[arg(short, long, value_name = "DIR")]
+    out: PathBuf,
+    /// Keep the bytes of answers with their read boundaries, in `raw/`. They hold the answers' text.
+    #[arg(long)]
+    keep_raw: bool,
+    /// Store sums of each flush instead of the size of each event (sizes are a known side channel).
+    #[arg(long)]
+    coarse: bool,
+    /// Remove the oldest parts of the dataset beyond this size, for example 500M or 20G.
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    max_bytes: Option<u64>,
+    /// Remove parts older than this, for example 36h or 14d.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    max_age: Option<Duration>,
+    /// Trust the certificates in this PEM file, too.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Speak HTTP/2 to an http:// upstream without asking.
+    #[arg(long)]
+    http2_prior_knowledge: bool,
+}
+
+/// A dataset that is being recorded to by a thread of its own.
+pub(crate) struct Running {
+    pub(crate) observer: Observer,
+    thread: JoinHandle<Status>,
+}
+
+impl Recording {
+    /// How upstreams are reached.
+    pub(crate) fn tap(&self) -> anyhow::Result<tap::Options> {
+        use rustls::pki_types::pem::PemObject as _;
+
+        let extra_roots = match &self.ca {
+            None => Vec::new(),
+            Some(path) => {
+                rustls::pki_types::CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(
+                    |error| anyhow::anyhow!("cannot read certificates from {}: {error}", path.display()),
+                )?
+            }
+        };
+        Ok(tap::Options { extra_roots, http2_prior_knowledge: self.http2_prior_knowledge })
+    }
+
+    /// Opens the dataset and starts recording; `each` gets every finished stream.
+    pub(crate) fn start(
+        &self,
+        sample: f64,
+        each: impl FnMut(Record) + Send + 'static,
+    ) -> anyhow::Result<Running> {
+        let options = Options {
+            keep_raw: self.keep_raw,
+            coarse: self.coarse,
+            sample,
+            limits: Limits { max_bytes: self.max_bytes, max_age: self.max_age },
+            ..Options::default()
+        };
+        let (recorder, recovered) = tap::open(&self.out, options)
+            .with_context(|| format!("cannot record to {}", self.out.display()))?;
+        if recovered.streams + recovered.unfinished > 0 {
+            tell(&format!(
+                "recovered {} streams of an earlier run, {} of them unfinished",
+                recovered.streams + recovered.unfinished,
+                recovered.unfinished
+            ));
+        }
+        for path in &recovered.set_aside {
+            tell(&format!("could not be recovered and was set aside: {}", path.display()));
+        }
+        let hasher = recorder.hasher().clone();
+        let hash = Arc::new(move |domain: &str, value: &[u8]| hasher.hash(domain, value));
+        let (observer, notes) = Observer::new(hash, self.keep_raw);
+        let thread = std::thread::Builder::new()
+            .name("recorder".to_owned())
+            .spawn(move || record(&notes, recorder, each))
+            .context("cannot start the recorder's thread")?;
+        Ok(Running { observer, thread })
+    }
+
+    /// The dataset's folder.
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        &self.out
+    }
+}
+
+impl Running {
+    /// Waits until everything is on disk. Every exchange must be over, or it is waited for.
+    pub(crate) fn finish(self) -> anyhow::Result<Status> {
+        let lost = self.observer.lost();
+        drop(self.observer);
+        let status = self.thread.join().map_err(|_| anyhow::anyhow!("the recorder's thread ended early"))?;
+        let lost = lost.load(std::sync::atomic::Ordering::Relaxed);
+        if lost > 0 {
+            tell(&format!(
+                "warning: the recorder fell behind; {lost} beginnings or ends of streams were not recorded"
+            ));
+        }
+        Ok(status)
+    }
+}
+
+fn record(notes: &Receiver<Note>, recorder: Recorder, each: impl FnMut(Record)) -> Status {
+    tap::record(notes, recorder, each, |trouble| match trouble {
+        Some(trouble) => tell(&format!("WARNING: recording is in trouble, traffic goes on: {trouble}")),
+        None => tell("recording works again"),
+    })
+}
+
+/// Says something to the person at the terminal.
+pub(crate) fn tell(text: &str) {
+    // Nobody is left to tell when stderr itself is gone.
+    let _ = writeln!(anstream::stderr(), "{text}");
+}
+
+/// `1500`, `20k`, `500M`, `2G`: powers of 1,000.
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    with_unit(
+        text,
+        &[
+            ("", 1),
+            ("k", 1_000),
+            ("K", 1_000),
+            ("M", 1_000_000),
+            ("G", 1_000_000_000),
+            ("T", 1_000_000_000_000),
+        ],
+    )
+    .ok_or_else(|| "expected a size such as 500M or 20G".to_owned())
+}
+
+/// `30s`, `90m`, `36h`, `14d`.
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+    with_unit(text, &[("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400)])
+        .map(Duration::from_secs)
+        .ok_or_else(|| "expected a time such as 30s, 36h or 14d".to_owned())
+}
+
+fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit.trim())?;
+    number.parse::<u64>().ok()?.checked_mul(*factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_need_a_number_and_a_known_unit() {
+        assert_eq!((parse_bytes("20G"), parse_bytes("7")), (Ok(20_000_000_000), Ok(7)));
+        assert_eq!(parse_time("2d"), Ok(Duration::from_hours(48)));
+        assert!(parse_bytes("G").is_err() && parse_bytes("5X").is_err() && parse_time("5").is_err());
+    }
+}
