@@ -205,9 +205,9 @@ async fn write_answer<S: AsyncRead + AsyncWrite + Unpin>(
         stream.flush().await?;
         // A peer that has left is noticed while waiting, not only at the next write.
         let mut byte = [0];
-        match tokio::time::timeout(script.pause, stream.read(&mut byte)).await {
-            Ok(Ok(0) | Err(_)) => return Err(std::io::ErrorKind::BrokenPipe.into()),
-            _ => {}
+        let read = tokio::time::timeout(script.pause, stream.read(&mut byte)).await;
+        if matches!(read, Ok(Ok(0) | Err(_))) {
+            return Err(std::io::ErrorKind::BrokenPipe.into());
         }
     }
     if script.framing == Framing::Chunked {
