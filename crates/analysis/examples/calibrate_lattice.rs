@@ -6,7 +6,8 @@
 //!
 //! Each cell is a number of simulated scopes of one model that went through the whole analysis. A false
 //! alarm is any word that accuses (`boundary-stops`); the innocent words that were given instead are
-//! printed beside it. Power counts a detection only when step and offset are right.
+//! printed beside it. The simulated shapes end at 11,999 tokens, where 3 counts in 1,000 pile up: `capped`
+//! is right about them. Power counts a detection only when step and offset are right.
 
 use sseismo_analysis::Analysis;
 use sseismo_analysis::signature::Options;
