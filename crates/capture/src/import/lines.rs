@@ -104,7 +104,7 @@ impl<R: Read> Lines<R> {
             if self.dropping || self.end - self.start >= self.longest {
                 self.dropping = true;
                 self.start = self.end;
-                self.buffer.truncate(self.end.min(CHUNK));
+                self.buffer.truncate(CHUNK);
                 self.buffer.shrink_to_fit();
                 (self.start, self.end) = (0, 0);
             }
