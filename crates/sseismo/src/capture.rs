@@ -126,8 +126,9 @@ fn send(args: &Args, probe: Probe) -> anyhow::Result<(Vec<Record>, Option<String
             }
         }
     });
-    runtime.shutdown_timeout(std::time::Duration::from_secs(5));
+    // The runtime must outlive the recording: the last streams are still being analysed on it.
     let status = running.finish()?;
+    runtime.shutdown_background();
     if let Some(trouble) = status.trouble {
         tell(&format!("warning: not everything is on disk: {trouble}"));
     }

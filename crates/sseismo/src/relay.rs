@@ -1,5 +1,6 @@
 //! `sseismo relay`: production traffic through one listening socket, observed.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -68,6 +69,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<End> {
         let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
         let address = listener.local_addr()?;
         let relay = Observe::new(Tap::new(&options)?, observer, upstream, token);
+        // For programs, as `sseismo simulate` says it; nobody has to read it.
+        let line = serde_json::json!({ "listening": format!("http://{address}") });
+        let _ = writeln!(anstream::stdout(), "{line}");
         tell(&format!(
             "observing {} into {}\npoint clients at http://{address}   (OPENAI_BASE_URL=http://{address}/v1, ANTHROPIC_BASE_URL=http://{address}; Ctrl-C ends)",
             args.to,
@@ -79,9 +83,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<End> {
             () = signals(stop, args.drain) => Ok(Served::default()),
         }
     });
-    // Connections that outlived the drain time are cut here, so that their records are finished.
-    runtime.shutdown_timeout(Duration::from_secs(5));
+    // The runtime must outlive the recording: the last streams are still being analysed on it.
     let status = running.finish()?;
+    runtime.shutdown_background();
     let Served { requests, cut_off } = served?;
     if cut_off > 0 {
         tell(&format!("{cut_off} connections were cut off after the drain time"));
