@@ -84,7 +84,8 @@ fn o_series_models_report_in_units_of_64_and_nobody_else_is_accused() {
                 quantised.push(model);
             }
             "none" | "too-few" => {
-                assert!(found["evidence"]["detectable_mass"].is_number(), "{model}: {found:#}");
+                let detectable = &found["evidence"]["detectable"];
+                assert!(detectable.get("mass").is_some(), "{model}: {found:#}");
             }
             other => panic!("{model}: {other}"),
         }
@@ -114,10 +115,11 @@ fn rollouts_are_read_with_every_trap_counted() {
     let values = |model: &str, effort: &str| {
         let found = finding(&report, "count-lattice", &[("model", model), ("effort", effort)]);
         assert_eq!(found["verdict"], "too-few");
-        found["evidence"]["top_values"].clone()
+        let top = found["evidence"]["top_values"].as_array().expect("a list").clone();
+        top.into_iter().map(|top| (top["value"].as_u64(), top["count"].as_u64())).collect::<Vec<_>>()
     };
-    assert_eq!(values("gpt-5.5", "xhigh"), serde_json::json!([{"value": 516, "hits": 2}]));
-    assert_eq!(values("gpt-5.4", "high"), serde_json::json!([{"value": 700, "hits": 1}]));
+    assert_eq!(values("gpt-5.5", "xhigh"), [(Some(516), Some(2))]);
+    assert_eq!(values("gpt-5.4", "high"), [(Some(700), Some(1))]);
 }
 
 #[test]

@@ -40,6 +40,9 @@ pub struct Input {
     pub events: u64,
     /// Records left out, by reason.
     pub skipped: BTreeMap<String, u64>,
+    /// What a reader of the results should know about this file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Why the file, or the rest of it, could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

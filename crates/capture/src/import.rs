@@ -12,7 +12,7 @@
 //! | `walk` | which files of a folder are read, in which order |
 //! | the others | one format each |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -93,6 +93,8 @@ pub struct Imported {
     pub events: u64,
     /// Records left out, by reason.
     pub skipped: BTreeMap<&'static str, u64>,
+    /// What a reader of the results should know about this file.
+    pub notes: BTreeSet<&'static str>,
     /// Why the file, or the rest of it, could not be read.
     pub error: Option<String>,
 }

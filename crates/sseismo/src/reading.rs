@@ -1,7 +1,7 @@
 //! Reading the paths of a command: progress on stderr, Ctrl-C, standard input, and the list of what
 //! became of each file.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Reading {
 
     /// Reads every path once and hands each stream, with its source, to `take`.
     pub(crate) fn read(&mut self, take: &mut dyn FnMut(&str, Stream<'_>)) -> Vec<Input> {
-        let bar = progress_bar();
+        let bar = progress_bar(&self.paths);
         let mut inputs = Vec::new();
         for path in &self.paths {
             let mut sink = Sink { take, bar: &bar, interrupted: &self.interrupted };
@@ -114,12 +114,17 @@ fn input(imported: Imported) -> Input {
         streams: imported.streams,
         events: imported.events,
         skipped: imported.skipped.into_iter().map(|(reason, count)| (reason.to_owned(), count)).collect(),
+        notes: imported.notes.into_iter().map(str::to_owned).collect(),
         error: imported.error,
     }
 }
 
-/// Draws on stderr, and only when that is a terminal.
-fn progress_bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{spinner} {bytes} read, {bytes_per_sec}, {elapsed}");
-    ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+/// Bytes and time left, drawn on stderr and only when that is a terminal.
+fn progress_bar(paths: &[PathBuf]) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:24} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left");
+    let total = paths.iter().map(|path| import::bytes(path)).sum();
+    ProgressBar::new(total).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

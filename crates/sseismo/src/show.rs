@@ -2,25 +2,168 @@
 
 use std::io::{self, Write};
 
-use sseismo_analysis::report::Report;
+use anstyle::{AnsiColor, Style};
+use comfy_table::{CellAlignment, Table, presets};
+use sseismo_analysis::report::{Input, Report};
+use sseismo_trace::{Finding, SignatureId, Verdict};
+
+mod count_lattice;
+
+/// Inputs beyond this number are summed up by format instead of listed.
+const LISTED: usize = 12;
+
+const BOLD: Style = Style::new().bold();
+const DIM: Style = Style::new().dimmed();
+const ALARM: Style = AnsiColor::Red.on_default().bold();
+const NOTICE: Style = AnsiColor::Yellow.on_default();
 
 /// Prints the whole report.
 ///
 /// # Errors
 /// When `out` cannot be written.
 pub(crate) fn report(out: &mut dyn Write, report: &Report) -> io::Result<()> {
-    for input in &report.inputs {
-        writeln!(out, "{} ({}): {} streams", input.path, input.format, input.streams)?;
+    inputs(out, &report.inputs)?;
+    if report.interrupted {
+        writeln!(out, "{NOTICE}Interrupted: what follows covers what had been read by then.{NOTICE:#}")?;
     }
-    for finding in &report.findings {
-        writeln!(
-            out,
-            "{}  {}  {}  n={}",
-            finding.scope,
-            finding.signature.name(),
-            finding.verdict.name(),
-            finding.n
-        )?;
+    for of_one_signature in report.findings.chunk_by(|a, b| a.signature == b.signature) {
+        findings(out, of_one_signature)?;
     }
     Ok(())
+}
+
+fn inputs(out: &mut dyn Write, inputs: &[Input]) -> io::Result<()> {
+    let mut table = plain_table(["input", "format", "streams", "events", "left out"]);
+    right_align(&mut table, &[2, 3]);
+    if inputs.len() <= LISTED {
+        for input in inputs {
+            table.add_row(row(&input.path, input));
+        }
+    } else {
+        for (label, sum) in by_format(inputs) {
+            table.add_row(row(&label, &sum));
+        }
+    }
+    writeln!(out, "{table}")?;
+    for input in inputs {
+        for note in &input.notes {
+            writeln!(out, "{DIM}{}: {note}{DIM:#}", input.path)?;
+        }
+    }
+    Ok(())
+}
+
+fn row(label: &str, input: &Input) -> [String; 5] {
+    let skipped: Vec<String> = input.skipped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    [label.to_owned(), input.format.clone(), input.streams.to_string(), input.events.to_string(), skipped.join(", ")]
+}
+
+fn by_format(inputs: &[Input]) -> Vec<(String, Input)> {
+    let mut sums: std::collections::BTreeMap<&str, (usize, Input)> = std::collections::BTreeMap::new();
+    for input in inputs {
+        let (files, sum) = sums.entry(&input.format).or_default();
+        *files += 1;
+        sum.format.clone_from(&input.format);
+        sum.streams += input.streams;
+        sum.events += input.events;
+        for (reason, count) in &input.skipped {
+            *sum.skipped.entry(reason.clone()).or_default() += count;
+        }
+    }
+    sums.into_values().map(|(files, sum)| (format!("{files} files"), sum)).collect()
+}
+
+/// One signature: a line per scope that could be measured, then what stands behind the lines that say
+/// more than "no". Scopes without the columns it needs are told in one line.
+fn findings(out: &mut dyn Write, findings: &[Finding]) -> io::Result<()> {
+    let Some(first) = findings.first() else { return Ok(()) };
+    writeln!(out, "\n{BOLD}{}{BOLD:#}", first.signature.name())?;
+    let (blind, measured): (Vec<_>, Vec<_>) =
+        findings.iter().partition(|finding| finding.verdict == Verdict::NotMeasurable);
+    if !measured.is_empty() {
+        writeln!(out, "{}", table(&measured))?;
+    }
+    if let Some(one) = blind.first() {
+        let of = if blind.len() == 1 { one.scope.to_string() } else { format!("{} scopes", blind.len()) };
+        writeln!(out, "{DIM}not measurable in {of}: {}{DIM:#}", one.next_step)?;
+    }
+    let alone = measured.len() == 1;
+    measured.into_iter().filter(|finding| alone || speaks(finding)).try_for_each(|finding| details(out, finding))
+}
+
+/// Whether a verdict says more than "no" or "too little data".
+fn speaks(finding: &Finding) -> bool {
+    !matches!(finding.verdict, Verdict::None | Verdict::TooFew)
+}
+
+fn table(findings: &[&Finding]) -> Table {
+    let mut table = plain_table(["scope", "n", "verdict", "effect (95 % interval)", "q"]);
+    right_align(&mut table, &[1, 4]);
+    for finding in findings {
+        table.add_row([
+            finding.scope.to_string(),
+            format!("{} {}", finding.n, finding.unit),
+            finding.verdict.name().to_owned(),
+            effect(finding),
+            finding.significance.as_ref().and_then(|s| s.q).map_or(String::new(), |q| format!("{q:.2e}")),
+        ]);
+    }
+    table
+}
+
+fn effect(finding: &Finding) -> String {
+    let Some(effect) = &finding.effect else { return String::new() };
+    let unit = if effect.unit.is_empty() { String::new() } else { format!(" {}", effect.unit) };
+    let interval = effect.ci95.map_or(String::new(), |[low, high]| format!(" ({low:.3}–{high:.3})"));
+    format!("{} {:.3}{unit}{interval}", effect.name, effect.value)
+}
+
+fn details(out: &mut dyn Write, finding: &Finding) -> io::Result<()> {
+    let style = match finding.verdict {
+        Verdict::None | Verdict::TooFew | Verdict::NotMeasurable => DIM,
+        verdict if verdict.is_alarm() => ALARM,
+        _ => NOTICE,
+    };
+    writeln!(out, "\n  {style}{}{style:#}  {}", finding.verdict.name(), finding.scope)?;
+    for line in evidence(finding) {
+        writeln!(out, "    {line}")?;
+    }
+    for note in &finding.notes {
+        writeln!(out, "    note: {note}")?;
+    }
+    if let Some(cause) = finding.cause {
+        writeln!(out, "    cause: {}", cause.name())?;
+    }
+    writeln!(out, "    compared with: {}", finding.compared_with)?;
+    writeln!(out, "    does not prove: {}", finding.does_not_prove)?;
+    writeln!(out, "    next: {}", finding.next_step)
+}
+
+/// The signature's own lines; a signature without a view of its own shows its evidence as JSON.
+fn evidence(finding: &Finding) -> Vec<String> {
+    match finding.signature {
+        SignatureId::CountLattice => count_lattice::lines(finding),
+        SignatureId::Burst
+        | SignatureId::SizeWindow
+        | SignatureId::Concurrency
+        | SignatureId::Saturation
+        | SignatureId::Semantic
+        | SignatureId::RetryAmplification => vec![finding.evidence.to_string()],
+    }
+}
+
+/// A table without lines: columns apart by spaces, the header in the same row of columns.
+pub(crate) fn plain_table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(header);
+    table
+}
+
+/// Numbers stand right-aligned.
+pub(crate) fn right_align(table: &mut Table, columns: &[usize]) {
+    for &column in columns {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
 }

@@ -127,6 +127,23 @@ pub enum Cause {
     Unknown,
 }
 
+impl Cause {
+    /// The name used in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::UpstreamBatching => "upstream-batching",
+            Self::RateLimitCooldown => "rate-limit-cooldown",
+            Self::ProxyBuffering => "proxy-buffering",
+            Self::TcpCoalescing => "tcp-coalescing",
+            Self::SlowReader => "slow-reader",
+            Self::RetryAmplification => "retry-amplification",
+            Self::NetworkLoss => "network-loss",
+            Self::PhaseBorder => "phase-border",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// How large the effect is, with its interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Effect {

@@ -4,8 +4,8 @@
 //! row, with what its columns tell. Columns are known by the field's usual names ([`columns`]) or by
 //! `--map`; other columns are taken only as labels that the user asked for.
 //!
-//! A count that is no whole number stays as it is: analysis says that the source estimates. A file
-//! does not tell its model by its name: without such a column there is none.
+//! A count that is no whole number stays as it is: analysis says that the source estimates. Without a
+//! column for the model the file's name may tell it ([`file_name`]); otherwise there is none.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -19,6 +19,7 @@ use super::input::Input;
 use super::lines::Lines;
 
 mod columns;
+mod file_name;
 mod row;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,9 @@ const DELIMITERS: [u8; 4] = [b',', b'\t', b';', b'|'];
 const LONGEST_ROW: u64 = 64 * 1024 * 1024;
 /// How deep objects are looked into.
 const DEEPEST: usize = 6;
+
+/// Model and effort that the file's name tells.
+type Named<'a> = Option<(&'a str, &'a str)>;
 
 /// Tables of counts.
 pub(super) struct Counts;
@@ -67,7 +71,12 @@ impl Importer for Counts {
 
     fn read(&self, input: &Input<'_>, options: &Options, out: &mut Out<'_>) -> Result<(), Error> {
         let columns = Columns::new(options)?;
-        if is_objects(input.head()) { objects(input, columns, out) } else { table(input, columns, out) }
+        let named = file_name::model_and_effort(input.path());
+        if is_objects(input.head()) {
+            objects(input, columns, named, out)
+        } else {
+            table(input, columns, named, out)
+        }
     }
 }
 
@@ -113,7 +122,12 @@ fn csv_reader<R: Read>(reader: R, delimiter: u8) -> csv::Reader<R> {
     csv::ReaderBuilder::new().delimiter(delimiter).has_headers(false).flexible(true).from_reader(reader)
 }
 
-fn table(input: &Input<'_>, mut columns: Columns<'_>, out: &mut Out<'_>) -> Result<(), Error> {
+fn table(
+    input: &Input<'_>,
+    mut columns: Columns<'_>,
+    named: Named<'_>,
+    out: &mut Out<'_>,
+) -> Result<(), Error> {
     let (row_bytes, too_long) = (Cell::new(0), Cell::new(0));
     let rows = Rows {
         lines: input.lines()?,
@@ -142,7 +156,7 @@ fn table(input: &Input<'_>, mut columns: Columns<'_>, out: &mut Out<'_>) -> Resu
             std::str::from_utf8(value).map(|value| Some(Cow::Borrowed(value))).map_err(|_| "invalid-utf8")
         };
         match places.iter().map(value).collect::<Result<Vec<_>, _>>() {
-            Ok(values) => give(&columns, &values, line, out),
+            Ok(values) => give(&columns, &values, named, line, out),
             Err(reason) => out.skip(reason),
         }
     }
@@ -169,13 +183,18 @@ fn csv_error(error: csv::Error) -> Error {
     }
 }
 
-fn objects(input: &Input<'_>, mut columns: Columns<'_>, out: &mut Out<'_>) -> Result<(), Error> {
+fn objects(
+    input: &Input<'_>,
+    mut columns: Columns<'_>,
+    named: Named<'_>,
+    out: &mut Out<'_>,
+) -> Result<(), Error> {
     let (mut lines, mut paths) = (input.lines()?, Paths::default());
     while let Some(line) = lines.next(out)? {
         match serde_json::from_slice(line.bytes) {
             Ok(object @ Value::Object(_)) => {
                 let values = values(&object, &mut paths, &mut columns);
-                give(&columns, &values, line.number, out);
+                give(&columns, &values, named, line.number, out);
             }
             Ok(_) => out.skip("not-an-object"),
             Err(_) if std::str::from_utf8(line.bytes).is_err() => out.skip("invalid-utf8"),
@@ -224,11 +243,24 @@ fn leaves<'v>(value: &'v Value, path: &mut String, depth: usize, see: &mut dyn F
     }
 }
 
-fn give(columns: &Columns<'_>, values: &[Option<Cow<'_, str>>], line: u64, out: &mut Out<'_>) {
+fn give(
+    columns: &Columns<'_>,
+    values: &[Option<Cow<'_, str>>],
+    named: Named<'_>,
+    line: u64,
+    out: &mut Out<'_>,
+) {
     let mut blank = out.summary();
     blank.stream_id = key(&[out.path(), &format!("line {line}")]);
     match row::summary(&columns.slots, values, blank) {
-        Ok(summary) => out.summary_only(&summary),
+        Ok(mut summary) => {
+            if let (None, None, Some((model, effort))) = (summary.model(), &summary.effort, named) {
+                summary.model_requested = Some(model.to_owned());
+                summary.effort = Some(effort.to_owned());
+                out.note("model and effort are taken from the file's name");
+            }
+            out.summary_only(&summary);
+        }
         Err(reason) => out.skip(reason),
     }
 }

@@ -143,6 +143,11 @@ impl<'a> Out<'a> {
         self.imported.skip(reason, 1);
     }
 
+    /// Says once what a reader of the results should know about this file.
+    pub(super) fn note(&mut self, note: &'static str) {
+        self.imported.notes.insert(note);
+    }
+
     /// Whether the sink wants no more. Only importers that do not read through [`Input`] need to ask.
     pub(super) fn stopped(&self) -> bool {
         self.gauge.stopped()

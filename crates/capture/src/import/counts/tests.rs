@@ -40,7 +40,9 @@ fn the_candy_study_is_read_with_labels_and_arms() {
     };
     assert_eq!((correct("control"), correct("treatment")), (34, 31), "as published");
     let first = &kept.streams[0].1;
-    assert_eq!(first.model(), None, "the file's name is no model");
+    assert_eq!(first.model(), Some("gpt-5.5"), "as the file's name says");
+    assert_eq!(first.effort.as_deref(), Some("xhigh"));
+    assert!(!imported.notes.is_empty(), "and the report says so");
     assert_eq!(first.t_end, Some(sseismo_trace::Micros(20_158_000)));
     assert_eq!(first.t_first_output, Some(sseismo_trace::Micros(18_505_000)));
     assert_eq!(
