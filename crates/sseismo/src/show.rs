@@ -97,7 +97,7 @@ fn speaks(finding: &Finding) -> bool {
 }
 
 fn table(findings: &[&Finding]) -> Table {
-    let mut table = plain_table(["scope", "n", "verdict", "effect (95 % interval)", "q"]);
+    let mut table = plain_table(["scope", "n", "verdict", "effect (95 % interval)", "q", ""]);
     right_align(&mut table, &[1, 4]);
     for finding in findings {
         table.add_row([
@@ -105,7 +105,8 @@ fn table(findings: &[&Finding]) -> Table {
             format!("{} {}", finding.n, finding.unit),
             finding.verdict.name().to_owned(),
             effect(finding),
-            finding.significance.as_ref().and_then(|s| s.q).map_or(String::new(), |q| format!("{q:.2e}")),
+            finding.significance.as_ref().and_then(|s| s.q).map_or(String::new(), |q| format!("{q:.1e}")),
+            remark(finding),
         ]);
     }
     table
@@ -139,6 +140,19 @@ fn details(out: &mut dyn Write, finding: &Finding) -> io::Result<()> {
     writeln!(out, "    next: {}", finding.next_step)
 }
 
+/// What the signature adds to its line in the table.
+fn remark(finding: &Finding) -> String {
+    match finding.signature {
+        SignatureId::CountLattice => count_lattice::remark(finding),
+        SignatureId::Burst
+        | SignatureId::SizeWindow
+        | SignatureId::Concurrency
+        | SignatureId::Saturation
+        | SignatureId::Semantic
+        | SignatureId::RetryAmplification => String::new(),
+    }
+}
+
 /// The signature's own lines; a signature without a view of its own shows its evidence as JSON.
 fn evidence(finding: &Finding) -> Vec<String> {
     match finding.signature {
@@ -155,7 +169,7 @@ fn evidence(finding: &Finding) -> Vec<String> {
 /// A table without lines: columns apart by spaces, the header in the same row of columns.
 pub(crate) fn plain_table<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header);
+    table.load_style(presets::NOTHING).set_header(header);
     table
 }
 

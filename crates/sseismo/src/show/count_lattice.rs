@@ -7,6 +7,18 @@ use super::{plain_table, right_align};
 
 /// Columns of the longest bar.
 const BAR: u64 = 32;
+/// Values beyond this number are summed up in one line.
+const BARS: usize = 12;
+
+/// What a table row says beside the effect: the mass that a `none` would have shown.
+pub(super) fn remark(finding: &Finding) -> String {
+    let detectable = serde_json::from_value::<Evidence>(finding.evidence.clone()).ok().and_then(|e| e.detectable);
+    match detectable {
+        Some(Detectable { mass: Some(mass), .. }) => format!("would show from {:.1} %", 100.0 * mass),
+        Some(Detectable { mass: None, .. }) => "would show nothing".to_owned(),
+        None => String::new(),
+    }
+}
 
 /// The lines below a verdict.
 pub(super) fn lines(finding: &Finding) -> Vec<String> {
@@ -65,12 +77,17 @@ fn bar_of_value(top: &TopValue) -> Bar {
 }
 
 /// One line per value: tokens, how often, a bar as long as that.
-fn bars(bars: Vec<Bar>) -> Vec<String> {
+fn bars(mut bars: Vec<Bar>) -> Vec<String> {
+    let beyond = bars.split_off(bars.len().min(BARS));
     let largest = bars.iter().map(|bar| bar.count).max().unwrap_or(0).max(1);
     let (value_width, count_width) = (
         bars.iter().map(|bar| bar.value.to_string().len()).max().unwrap_or(0),
         largest.to_string().len(),
     );
+    let rest = (!beyond.is_empty()).then(|| {
+        let counts: u64 = beyond.iter().map(|bar| bar.count).sum();
+        format!("… and {} more values with {counts} counts", beyond.len())
+    });
     bars.into_iter()
         .map(|bar| {
             let length = usize::try_from((bar.count * BAR).div_ceil(largest)).unwrap_or(0);
@@ -83,6 +100,7 @@ fn bars(bars: Vec<Bar>) -> Vec<String> {
                 width = 32,
             )
         })
+        .chain(rest)
         .collect()
 }
 
