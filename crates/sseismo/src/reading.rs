@@ -124,7 +124,8 @@ fn progress_bar(paths: &[PathBuf]) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{bar:24} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left");
+    let style =
+        ProgressStyle::with_template("{bar:24} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left");
     let total = paths.iter().map(|path| import::bytes(path)).sum();
     ProgressBar::new(total).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

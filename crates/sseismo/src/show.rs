@@ -54,8 +54,15 @@ fn inputs(out: &mut dyn Write, inputs: &[Input]) -> io::Result<()> {
 }
 
 fn row(label: &str, input: &Input) -> [String; 5] {
-    let skipped: Vec<String> = input.skipped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-    [label.to_owned(), input.format.clone(), input.streams.to_string(), input.events.to_string(), skipped.join(", ")]
+    let skipped: Vec<String> =
+        input.skipped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    [
+        label.to_owned(),
+        input.format.clone(),
+        input.streams.to_string(),
+        input.events.to_string(),
+        skipped.join(", "),
+    ]
 }
 
 fn by_format(inputs: &[Input]) -> Vec<(String, Input)> {
@@ -88,7 +95,10 @@ fn findings(out: &mut dyn Write, findings: &[Finding]) -> io::Result<()> {
         writeln!(out, "{DIM}not measurable in {of}: {}{DIM:#}", one.next_step)?;
     }
     let alone = measured.len() == 1;
-    measured.into_iter().filter(|finding| alone || speaks(finding)).try_for_each(|finding| details(out, finding))
+    measured
+        .into_iter()
+        .filter(|finding| alone || speaks(finding))
+        .try_for_each(|finding| details(out, finding))
 }
 
 /// Whether a verdict says more than "no" or "too little data".

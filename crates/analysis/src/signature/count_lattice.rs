@@ -35,7 +35,7 @@ mod verdict;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use sseismo_trace::{Finding, Scope, SignatureId, Stream};
+use sseismo_trace::{Finding, Scope, SignatureId, Stream, Usage};
 
 pub use detectable::Detectable;
 pub use evidence::{Evidence, Tier, TopValue};
@@ -144,8 +144,10 @@ impl Signature for CountLattice {
 struct Tally {
     /// By model, because an estimate of one model must not be mixed with reports of another.
     models: BTreeMap<Option<String>, Counts>,
-    /// Streams that reported a count, zero included.
-    reported: u64,
+    /// Streams that reported any token count.
+    with_usage: u64,
+    /// Of these, streams without a count of reasoning tokens.
+    unreported: u64,
     labelled: u64,
     folded: u64,
     unusable: u64,
@@ -187,7 +189,14 @@ impl Counts {
 impl Score for Tally {
     fn push(&mut self, pass: Pass, stream: &Stream<'_>) {
         let summary = stream.summary;
-        let Some(reasoning) = summary.usage.reasoning.filter(|_| pass == Pass::Baseline) else { return };
+        if pass != Pass::Baseline || summary.usage == Usage::default() {
+            return;
+        }
+        self.with_usage += 1;
+        let Some(reasoning) = summary.usage.reasoning else {
+            self.unreported += 1;
+            return;
+        };
         if summary.folded {
             self.folded += 1;
             return;
@@ -196,7 +205,6 @@ impl Score for Tally {
             self.unusable += 1;
             return;
         };
-        self.reported += 1;
         let counts = self.models.entry(summary.model().map(str::to_owned)).or_default();
         if value > 0 {
             *counts.histogram.entry(value).or_default() += 1;

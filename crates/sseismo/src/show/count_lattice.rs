@@ -12,7 +12,8 @@ const BARS: usize = 12;
 
 /// What a table row says beside the effect: the mass that a `none` would have shown.
 pub(super) fn remark(finding: &Finding) -> String {
-    let detectable = serde_json::from_value::<Evidence>(finding.evidence.clone()).ok().and_then(|e| e.detectable);
+    let detectable =
+        serde_json::from_value::<Evidence>(finding.evidence.clone()).ok().and_then(|e| e.detectable);
     match detectable {
         Some(Detectable { mass: Some(mass), .. }) => format!("would show from {:.1} %", 100.0 * mass),
         Some(Detectable { mass: None, .. }) => "would show nothing".to_owned(),
@@ -53,7 +54,9 @@ fn seen(detectable: &Detectable) -> String {
             100.0 * mass,
             100.0 * detectable.power
         ),
-        None => format!("even a lattice like {} that holds every count would not be seen", detectable.lattice),
+        None => {
+            format!("even a lattice like {} that holds every count would not be seen", detectable.lattice)
+        }
     }
 }
 
@@ -80,10 +83,8 @@ fn bar_of_value(top: &TopValue) -> Bar {
 fn bars(mut bars: Vec<Bar>) -> Vec<String> {
     let beyond = bars.split_off(bars.len().min(BARS));
     let largest = bars.iter().map(|bar| bar.count).max().unwrap_or(0).max(1);
-    let (value_width, count_width) = (
-        bars.iter().map(|bar| bar.value.to_string().len()).max().unwrap_or(0),
-        largest.to_string().len(),
-    );
+    let (value_width, count_width) =
+        (bars.iter().map(|bar| bar.value.to_string().len()).max().unwrap_or(0), largest.to_string().len());
     let rest = (!beyond.is_empty()).then(|| {
         let counts: u64 = beyond.iter().map(|bar| bar.count).sum();
         format!("… and {} more values with {counts} counts", beyond.len())
@@ -108,7 +109,13 @@ fn scorecard(rules: &[RuleScore]) -> Vec<String> {
     if rules.is_empty() {
         return Vec::new();
     }
-    let mut table = plain_table(["rule for \"wrong answer\"", "flags", "precision", "recall", "correct answers discarded"]);
+    let mut table = plain_table([
+        "rule for \"wrong answer\"",
+        "flags",
+        "precision",
+        "recall",
+        "correct answers discarded",
+    ]);
     right_align(&mut table, &[1, 2, 3, 4]);
     for rule in rules {
         table.add_row([

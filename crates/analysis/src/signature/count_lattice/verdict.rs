@@ -35,7 +35,7 @@ pub(super) fn finding(tally: &Tally, scope: &Scope) -> Finding {
     let claimable = n >= MIN_COUNTS && !judged.counts.estimated();
     let found = fit.filter(|fit| claimable && scan.stands(fit));
     let cap = Cap::of(&counts, &background).filter(|_| claimable);
-    let verdict = if tally.reported == 0 {
+    let verdict = if tally.with_usage == 0 {
         Verdict::NotMeasurable
     } else if n < MIN_COUNTS {
         Verdict::TooFew
@@ -88,6 +88,10 @@ fn significance(llr: f64) -> Significance {
 
 fn notes(tally: &Tally) -> Vec<String> {
     let mut notes = Vec::new();
+    if tally.unreported > 0 {
+        notes
+            .push(format!("{} of {} answers report no reasoning tokens", tally.unreported, tally.with_usage));
+    }
     if tally.folded > 0 {
         notes.push(format!("{} answers folded by a proxy left out: their counts are sums", tally.folded));
     }
@@ -238,7 +242,7 @@ impl Words {
                 format!("collect at least {MIN_COUNTS} positive counts per scope"),
             ),
             Verdict::NotMeasurable => (
-                "anything: the column usage_reasoning is empty".into(),
+                "anything: no token usage is reported (columns usage_*)".into(),
                 "import a source that reports reasoning tokens, or name its column with `--map`".into(),
             ),
             Verdict::None

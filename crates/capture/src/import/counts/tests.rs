@@ -42,7 +42,7 @@ fn the_candy_study_is_read_with_labels_and_arms() {
     let first = &kept.streams[0].1;
     assert_eq!(first.model(), Some("gpt-5.5"), "as the file's name says");
     assert_eq!(first.effort.as_deref(), Some("xhigh"));
-    assert!(!imported.notes.is_empty(), "and the report says so");
+    assert!(!imported[0].notes.is_empty(), "and the report says so");
     assert_eq!(first.t_end, Some(sseismo_trace::Micros(20_158_000)));
     assert_eq!(first.t_first_output, Some(sseismo_trace::Micros(18_505_000)));
     assert_eq!(
