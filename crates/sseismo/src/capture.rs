@@ -154,8 +154,7 @@ fn judge(args: &Args, records: &[Record]) -> anyhow::Result<()> {
         format: "live".to_owned(),
         streams: records.len() as u64,
         events,
-        skipped: std::collections::BTreeMap::new(),
-        error: None,
+        ..sseismo_analysis::report::Input::default()
     };
     let report = Report {
         schema: SCHEMA.to_owned(),
