@@ -8,6 +8,8 @@
 //! the same streams under the names of two groups and ends as one [`compare::CompareReport`].
 
 mod analyze;
+#[cfg(feature = "cohort")]
+pub mod cohort;
 pub mod compare;
 pub mod flush;
 pub mod kernel;

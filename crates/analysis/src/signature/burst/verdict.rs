@@ -10,6 +10,8 @@ use super::cause::{Judged, next_step, of_grid};
 use super::evidence::Evidence;
 use super::tally::{Scale, Tally};
 use crate::signature::Preset;
+use crate::stats::proportion::wilson;
+use crate::stats::real;
 
 /// Upper 95 % bound of the share of healthy gaps over 750 ms: none of 22,856 (rule of three). One
 /// client on one day; the streams are GPT-4o's.
@@ -202,17 +204,12 @@ fn detectable_share(n: u64) -> Option<f64> {
 }
 
 /// Share of late, large groups, with Wilson's interval.
-#[expect(clippy::cast_precision_loss, reason = "numbers of groups are far below 2^53")]
 fn effect(n: u64, hits: u64) -> Effect {
-    const Z: f64 = 1.959_963_984_540_054;
-    let (n, share) = (n as f64, hits as f64 / n as f64);
-    let centre = (share + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
-    let half = Z / (1.0 + Z * Z / n) * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
     Effect {
         name: "share of late, large groups".to_owned(),
         unit: String::new(),
-        value: share,
-        ci95: Some([(centre - half).max(0.0), (centre + half).min(1.0)]),
+        value: real(hits) / real(n),
+        ci95: Some(wilson(hits, n)),
     }
 }
 
