@@ -1,7 +1,7 @@
 //! The observing relay: every path, one upstream, nothing changed.
 //!
 //! In: requests on a listening socket. Out: the same requests at the upstream, its answers byte for byte,
-//! and [`Record`](sseismo_capture::tap::Record)s through the [`Observer`]. It never retries, never
+//! and [`Record`](sseismo_capture::tap::Record)s through the [`Observer`]. It never retries what was sent, never
 //! rewrites, never follows a redirect, and holds nothing back. Credentials of the caller go to the one
 //! configured upstream and nowhere else. When the client leaves, the upstream request is dropped.
 //!

@@ -126,6 +126,14 @@ fn check_events(record: &Record, attribution: Attribution) {
     let firsts: Vec<_> = record.deltas.iter().map(|delta| delta.first_read.unwrap()).collect();
     assert!(firsts.is_sorted() && firsts[0] < firsts[20], "{firsts:?}");
     assert!(record.reads.iter().all(|read| Some(read.conn_id) == summary.conn_id && read.bytes > 0));
+    let drained = record.reads.iter().filter(|read| read.drained).count();
+    assert!(drained >= 20, "paced events empty the socket: {:?}", record.reads);
+    assert!(record.reads.iter().all(|read| read.idle == Some(sseismo_trace::Micros(0))));
+    if cfg!(target_os = "linux") {
+        let mut lags: Vec<_> = record.reads.iter().filter_map(|read| read.kernel_lag).collect();
+        lags.sort_unstable();
+        assert!(lags.len() >= 20 && lags[lags.len() / 2].0 < 50_000, "{lags:?}");
+    }
     let last = *firsts.last().unwrap();
     assert!(record.reads.iter().any(|read| read.read_id == firsts[0]));
     assert!(record.reads.iter().any(|read| read.read_id == last));
