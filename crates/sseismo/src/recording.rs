@@ -74,11 +74,10 @@ impl Recording {
         };
         let (recorder, recovered) = tap::open(&self.out, options)
             .with_context(|| format!("cannot record to {}", self.out.display()))?;
-        if recovered.streams + recovered.unfinished > 0 {
+        if recovered.streams > 0 {
             tell(&format!(
                 "recovered {} streams of an earlier run, {} of them unfinished",
-                recovered.streams + recovered.unfinished,
-                recovered.unfinished
+                recovered.streams, recovered.unfinished
             ));
         }
         for path in &recovered.set_aside {
