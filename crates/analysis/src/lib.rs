@@ -16,5 +16,7 @@ pub mod kernel;
 pub mod report;
 pub mod signature;
 pub mod stats;
+#[cfg(feature = "vote")]
+pub mod vote;
 
 pub use analyze::Analysis;

@@ -19,6 +19,8 @@ mod relay;
 mod show;
 #[cfg(feature = "simulate")]
 mod simulate;
+#[cfg(feature = "vote")]
+mod vote;
 
 use std::process::ExitCode;
 
@@ -47,6 +49,8 @@ enum Verb {
     Capture(capture::Args),
     #[cfg(feature = "relay")]
     Relay(relay::Args),
+    #[cfg(feature = "vote")]
+    Vote(Box<vote::Args>),
 }
 
 fn main() -> ExitCode {
@@ -61,6 +65,8 @@ fn main() -> ExitCode {
         Verb::Capture(args) => capture::run(&args),
         #[cfg(feature = "relay")]
         Verb::Relay(args) => relay::run(&args),
+        #[cfg(feature = "vote")]
+        Verb::Vote(args) => vote::run(&args),
     };
     exit::code(outcome)
 }
