@@ -42,7 +42,9 @@ fn the_table_of_rules_is_reproduced() {
     assert!(share("lock-in") <= share("full") && share("beta-0.8") < share("beta-0.95"));
     let full = row(&document, "early_stop", "stop", "full")["accuracy"].as_f64().unwrap();
     // Lock-in never changes a winner, so the credit is the same.
-    assert!((row(&document, "early_stop", "stop", "lock-in")["accuracy"].as_f64().unwrap() - full).abs() < 1e-9);
+    assert!(
+        (row(&document, "early_stop", "stop", "lock-in")["accuracy"].as_f64().unwrap() - full).abs() < 1e-9
+    );
 }
 
 #[test]
@@ -65,7 +67,9 @@ fn winners_equal_the_golden_ones_and_every_run_is_the_same() {
     assert_eq!(compared, 30);
     // Answers extracted from the texts are the recorded ones.
     let extracted = vote(&["data/fanout/gsm8k-openai-n4.jsonl", "--extract", "line"]);
-    for (a, b) in document["decisions"].as_array().unwrap().iter().zip(extracted["decisions"].as_array().unwrap()) {
+    for (a, b) in
+        document["decisions"].as_array().unwrap().iter().zip(extracted["decisions"].as_array().unwrap())
+    {
         assert_eq!(a["winner"], b["winner"], "{}", a["id"]);
     }
 }
@@ -142,7 +146,8 @@ fn answer(stream: TcpStream, seen: &Mutex<Seen>) {
     let mut out = reader.get_ref();
     write!(out, "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n").unwrap();
     let mut send = |value: Value| write!(out, "data: {value}\n\n").unwrap();
-    let delta = |field: &str, text: &str| json!({"choices": [{"delta": {field: text}, "finish_reason": null}]});
+    let delta =
+        |field: &str, text: &str| json!({"choices": [{"delta": {field: text}, "finish_reason": null}]});
     let usage = |tokens: u32| json!({"prompt_tokens": 100, "completion_tokens": tokens});
     let bill = |tokens: u32| {
         seen.lock().unwrap().billed += (100.0 * INPUT_PRICE + f64::from(tokens) * OUTPUT_PRICE) / 1e6;
@@ -267,7 +272,9 @@ fn a_budget_stops_streams_and_too_few_answers_are_no_quorum() {
 
 #[test]
 fn a_real_embeddings_server_clusters_real_traces() {
-    let Some(python) = needs(Peer::Python("llama-embeddings", &["xllamacpp", "gguf", "numpy"])) else { return };
+    let Some(python) = needs(Peer::Python("llama-embeddings", &["xllamacpp", "gguf", "numpy"])) else {
+        return;
+    };
     let folder = root().join("target/peers/llama-embeddings");
     let mut server = Command::new(python)
         .arg(root().join("tests/vote/llama_embeddings.py"))

@@ -46,7 +46,7 @@ pub(super) fn document(out: &mut dyn Write, document: &Document) -> io::Result<(
 
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    table.load_style(presets::NOTHING);
     table.set_header(header.to_vec());
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
