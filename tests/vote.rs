@@ -219,7 +219,9 @@ fn lock_in_cancels_what_still_runs_and_cost_is_what_was_billed() {
         let printed = live["cost_usd"].as_f64().unwrap();
         assert!((printed - seen.billed).abs() < 1e-12, "{printed} was printed, {} billed", seen.billed);
         assert!((printed - (600.0 * INPUT_PRICE + 34.0 * OUTPUT_PRICE) / 1e6).abs() < 1e-12);
-        assert!(live["branches"][7]["usage"].is_null() && live["branches"][7]["usage_est"]["input"] == 100);
+        let mute = &live["branches"][7];
+        assert!(mute["usage"].is_null() && mute["cost_usd"].is_null());
+        assert!(mute["cost_usd_est"].as_f64().unwrap() > 0.0, "estimated, and never in the reported sum");
         let locked = *seen.answered.iter().max().unwrap();
         let last = seen.closed.iter().map(|(_, at)| *at).max().unwrap();
         slowest = slowest.min(last.saturating_duration_since(locked));

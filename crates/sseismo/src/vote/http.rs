@@ -28,6 +28,7 @@ const MAX_CHARS: usize = 8_000;
 
 /// Where embeddings come from.
 #[derive(Clone, Debug, clap::Args)]
+#[group(id = "embeddings")]
 pub(super) struct Args {
     /// Base URL of the embeddings server, for example http://127.0.0.1:8080/v1.
     #[arg(long, value_name = "URL")]

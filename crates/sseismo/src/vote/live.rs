@@ -29,6 +29,7 @@ use plan::Plan;
 /// Where and how to fan out.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Live fan-out")]
+#[group(id = "live")]
 pub(super) struct Args {
     /// Fan this file's text out as one user message.
     #[arg(long, value_name = "FILE", requires_all = ["model", "base_url"])]
