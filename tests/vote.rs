@@ -35,7 +35,7 @@ fn the_table_of_rules_is_reproduced() {
     near("plurality", 0.497, 0.0005);
     near("coherence-weighted", 0.493, 0.0005);
     near("cost-weighted", 0.463, 0.0005);
-    assert!(accuracy("write-up") < accuracy("plurality") - 0.05, "the write-up's rule does not help");
+    near("write-up", 0.393, 0.005);
     let writeup = row(&document, "rules", "rule", "write-up");
     assert!(writeup["diff_ci95"][1].as_f64().unwrap() < 0.0);
     let share = |stop: &str| row(&document, "early_stop", "stop", stop)["samples_share"].as_f64().unwrap();

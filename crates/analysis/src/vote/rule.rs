@@ -47,6 +47,9 @@ pub struct Choice {
     pub tie: Option<Tie>,
     /// Score of each answer.
     pub weights: Vec<f64>,
+    /// Samples among which the rule has no reason to prefer one, so that its choice hangs on the order in
+    /// which they were recorded; empty when it has a reason. Its accuracy is the mean over them.
+    pub arbitrary: Vec<usize>,
 }
 
 /// A rule by its name.
@@ -72,7 +75,13 @@ fn best(ballots: &Ballots<'_>, weights: Vec<f64>) -> Choice {
         answers: tied.iter().map(|&g| ballots.groups[g].answer.clone()).collect(),
         broken_by,
     });
-    Choice { group: Some(group), representative: representative(ballots, group), tie, weights }
+    Choice {
+        group: Some(group),
+        representative: representative(ballots, group),
+        tie,
+        weights,
+        arbitrary: Vec::new(),
+    }
 }
 
 /// The sample to show for an answer: the one closest to all, without vectors the first.

@@ -21,13 +21,15 @@ impl Default for Worth {
 }
 
 impl Worth {
-    /// Scores one fan-out by every rule: right when the sample that the rule shows is right.
+    /// Scores one fan-out by every rule: right when the answer that the rule chooses is right. A rule that takes
+    /// any member of a group gets the mean over them, so that the order of recording gives no advantage.
     pub(super) fn add(&mut self, ballots: &Ballots<'_>, correct: &[bool]) {
         self.0[0].credits.push(single(correct));
         for (column, rule) in self.0[1..].iter_mut().zip(RULES) {
             let choice = rule.choose(ballots);
             // Where labels differ inside one answer, its share of right ones.
             let shown: Vec<bool> = match (choice.group, choice.representative) {
+                _ if !choice.arbitrary.is_empty() => choice.arbitrary.iter().map(|&i| correct[i]).collect(),
                 (Some(group), _) => ballots.groups[group].samples.iter().map(|&i| correct[i]).collect(),
                 (None, Some(sample)) => vec![correct[sample]],
                 (None, None) => Vec::new(),

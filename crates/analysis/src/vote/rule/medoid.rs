@@ -28,6 +28,7 @@ impl Rule for Medoid {
             representative: sample,
             tie: None,
             weights: ballots.counts(),
+            arbitrary: Vec::new(),
         }
     }
 }

@@ -23,19 +23,18 @@ impl Rule for WriteUp {
 
     fn choose(&self, ballots: &Ballots<'_>) -> Choice {
         let labels = ballots.geometry.map_or_else(Vec::new, labels);
-        let mut winner: Option<(usize, usize)> = None;
-        for (i, label) in labels.iter().enumerate() {
-            let size = labels.iter().filter(|other| *other == label).count();
-            if winner.is_none_or(|(_, top)| size > top) {
-                winner = Some((i, size));
-            }
-        }
-        let sample = winner.map(|(i, _)| i);
+        let sizes: Vec<usize> =
+            labels.iter().map(|label| labels.iter().filter(|other| *other == label).count()).collect();
+        let largest = sizes.iter().copied().max();
+        // Members of every label that is as common as the most common one.
+        let arbitrary: Vec<usize> = (0..labels.len()).filter(|&i| Some(sizes[i]) == largest).collect();
+        let sample = arbitrary.first().copied();
         Choice {
             group: sample.and_then(|i| ballots.group_of[i]),
             representative: sample,
             tie: None,
             weights: ballots.counts(),
+            arbitrary,
         }
     }
 }
