@@ -1,6 +1,9 @@
 //! `sseismo vote` whole: the published table from recorded fan-outs, a live fan-out over scripted upstreams, and
 //! a real embeddings server.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests: a failure here is a failed test")]
+#![expect(clippy::disallowed_methods, reason = "the scripted upstream measures when a stream is closed")]
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
@@ -174,7 +177,7 @@ fn answer(stream: TcpStream, seen: &Mutex<Seen>) {
     send(first);
     // Nothing more is sent; what is read next is the client's farewell.
     let mut rest = [0];
-    let _ = reader.get_ref().set_read_timeout(Some(Duration::from_secs(60)));
+    let _ = reader.get_ref().set_read_timeout(Some(Duration::from_mins(1)));
     let _ = reader.get_mut().read(&mut rest);
     seen.lock().unwrap().closed.push((model, Instant::now()));
 }
