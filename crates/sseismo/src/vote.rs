@@ -52,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "plurality", value_parser = parse_rule)]
     rule: &'static dyn Rule,
     /// Where the answer stands: auto (last \boxed{}, else an `Answer:` line), boxed, line, whole,
-    /// json:/POINTER, regex:PATTERN. Given, it overrides recorded answers.
+    /// `json:/POINTER`, `regex:PATTERN`. Given, it overrides recorded answers.
     #[arg(long, value_name = "HOW", value_parser = parse_extract)]
     extract: Option<Extract>,
     /// How traces become vectors: hash, minilm (with --model-dir), http (with --embed-url), none.

@@ -30,15 +30,15 @@ const MAX_CHARS: usize = 8_000;
 #[derive(Clone, Debug, clap::Args)]
 #[group(id = "embeddings")]
 pub(super) struct Args {
-    /// Base URL of the embeddings server, for example http://127.0.0.1:8080/v1.
-    #[arg(long, value_name = "URL")]
-    embed_url: Option<String>,
+    /// Base URL of the embeddings server, as far as `/v1`.
+    #[arg(long = "embed-url", value_name = "URL")]
+    url: Option<String>,
     /// Model that the embeddings server is asked for.
-    #[arg(long, value_name = "NAME", default_value = "text-embedding-3-small")]
-    embed_model: String,
+    #[arg(long = "embed-model", value_name = "NAME", default_value = "text-embedding-3-small")]
+    model: String,
     /// Environment variable with the embeddings server's key.
-    #[arg(long, value_name = "VAR")]
-    embed_key_env: Option<String>,
+    #[arg(long = "embed-key-env", value_name = "VAR")]
+    key_env: Option<String>,
 }
 
 /// The embedder.
@@ -70,12 +70,11 @@ struct Embedding {
 impl Http {
     /// Prepares; nothing is sent yet.
     pub(super) fn new(args: &Args) -> anyhow::Result<Self> {
-        let url =
-            args.embed_url.as_deref().context("--embedder http needs --embed-url")?.trim_end_matches('/');
+        let url = args.url.as_deref().context("--embedder http needs --embed-url")?.trim_end_matches('/');
         let url = if url.ends_with("/embeddings") { url.to_owned() } else { format!("{url}/embeddings") };
-        let key = args.embed_key_env.as_deref().map(super::live::key).transpose()?;
+        let key = args.key_env.as_deref().map(super::live::key).transpose()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { runtime, client: super::live::client()?, url, model: args.embed_model.clone(), key })
+        Ok(Self { runtime, client: super::live::client()?, url, model: args.model.clone(), key })
     }
 
     async fn batch(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, Error> {
@@ -83,7 +82,7 @@ impl Http {
         for attempt in 1.. {
             match self.ask(texts).await {
                 Ok(rows) => return Ok(rows),
-                Err(Failure { retry: Some(asked), .. }) if attempt < TRIES => {
+                Err(Failure { retry: true, asked, .. }) if attempt < TRIES => {
                     tokio::time::sleep(asked.unwrap_or(wait).min(LONGEST_WAIT)).await;
                     wait *= 2;
                 }
@@ -105,7 +104,7 @@ impl Http {
             let what = format!("{} answered {status}", self.url);
             let busy = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
             let asked = response.headers().get("retry-after").and_then(|v| v.to_str().ok()?.parse().ok());
-            return Err(Failure { what, retry: busy.then_some(asked.map(Duration::from_secs)) });
+            return Err(Failure { what, retry: busy, asked: asked.map(Duration::from_secs) });
         }
         let response: Response = response.json().await.map_err(|error| {
             Failure::last(format!("{} sent no embeddings: {}", self.url, super::live::plain(&error)))
@@ -116,17 +115,19 @@ impl Http {
 
 struct Failure {
     what: String,
-    /// Set when asking again may help, with the wait that the server asked for.
-    retry: Option<Option<Duration>>,
+    /// Whether asking again may help.
+    retry: bool,
+    /// The wait that the server asked for.
+    asked: Option<Duration>,
 }
 
 impl Failure {
     fn last(what: String) -> Self {
-        Self { what, retry: None }
+        Self { what, retry: false, asked: None }
     }
 
     fn again(what: String) -> Self {
-        Self { what, retry: Some(None) }
+        Self { what, retry: true, asked: None }
     }
 }
 
@@ -247,7 +248,7 @@ mod tests {
     }
 
     fn embedder(url: String) -> Http {
-        Http::new(&Args { embed_url: Some(url), embed_model: "m".into(), embed_key_env: None }).unwrap()
+        Http::new(&Args { url: Some(url), model: "m".into(), key_env: None }).unwrap()
     }
 
     #[test]
