@@ -31,13 +31,13 @@ const MAX_CHARS: usize = 8_000;
 #[group(id = "embeddings")]
 pub(super) struct Args {
     /// Base URL of the embeddings server, as far as `/v1`.
-    #[arg(long = "embed-url", value_name = "URL")]
+    #[arg(id = "embed-url", long, value_name = "URL")]
     url: Option<String>,
     /// Model that the embeddings server is asked for.
-    #[arg(long = "embed-model", value_name = "NAME", default_value = "text-embedding-3-small")]
+    #[arg(id = "embed-model", long, value_name = "NAME", default_value = "text-embedding-3-small")]
     model: String,
     /// Environment variable with the embeddings server's key.
-    #[arg(long = "embed-key-env", value_name = "VAR")]
+    #[arg(id = "embed-key-env", long, value_name = "VAR")]
     key_env: Option<String>,
 }
 
