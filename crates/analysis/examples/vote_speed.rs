@@ -59,7 +59,8 @@ fn trace(seed: usize) -> String {
         text.push_str(words[(i * 7 + seed * 13 + i * i) % words.len()]);
         text.push_str(if i % 9 == 0 { ".\n" } else { " " });
         if i % 5 == seed % 5 {
-            text.push_str(&format!("{} ", i * seed));
+            text.push_str(&(i * seed).to_string());
+            text.push(' ');
         }
     }
     text
