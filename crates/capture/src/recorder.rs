@@ -426,6 +426,9 @@ impl Recorder {
         let path = compact::segment(&self.root, name);
         match Journal::create(&path) {
             Ok(journal) => {
+                // Each segment has the clocks at its beginning and at its end.
+                self.block.push(&Entry::Anchor(now));
+                self.flush();
                 let old = std::mem::replace(&mut self.journal, journal);
                 self.rotated.push_back((self.name, old.path().to_owned()));
                 self.name = name;
