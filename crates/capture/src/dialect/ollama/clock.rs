@@ -1,6 +1,7 @@
 //! RFC 3339 times, as Ollama writes them: to the nanosecond, in UTC or with an offset.
 //!
-//! Own code of a few lines, so that the default build needs no calendar; a test compares with `jiff`.
+//! Own code of a few lines, so that the default build needs no calendar; proved against `jiff` where that is
+//! built in (feature `import`).
 
 /// `text` as µs since 1970 UTC; `None` when it is no such time.
 pub(super) fn micros(text: &str) -> Option<i64> {
@@ -20,10 +21,14 @@ pub(super) fn micros(text: &str) -> Option<i64> {
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
         return None;
     }
-    let seconds = days(year, month, day) * 86_400 + hour * 3_600 + (minute - offset) * 60 + second;
-    let fraction = number(fraction.get(..6).unwrap_or(fraction))?
-        * 10_i64.pow(u32::try_from(6_usize.saturating_sub(fraction.len())).ok()?);
-    Some(seconds * 1_000_000 + fraction)
+    let first = days(year, month, 1);
+    let next = if month == 12 { days(year + 1, 1, 1) } else { days(year, month + 1, 1) };
+    if day > next - first {
+        return None;
+    }
+    let seconds = (first + day - 1) * 86_400 + hour * 3_600 + (minute - offset) * 60 + second;
+    let nanos = number(fraction)? * 10_i64.pow(9_u32.checked_sub(u32::try_from(fraction.len()).ok()?)?);
+    Some(seconds * 1_000_000 + nanos / 1_000)
 }
 
 fn three(text: &str, between: char) -> Option<(i64, i64, i64)> {
@@ -65,6 +70,24 @@ mod tests {
             ["", "now", "2024-13-01T00:00:00Z", "2024-05-24", "2024-05-24T20:26Z", "2024-05-24T20:26:46.+Z"]
         {
             assert_eq!(micros(text), None, "{text}");
+        }
+    }
+
+    #[cfg(feature = "import")]
+    proptest::proptest! {
+        /// Law: a text is read as `jiff` reads it, days that a month does not have included.
+        #[test]
+        fn a_time_is_what_jiff_says(
+            date in (1971..2200_i64, 1..=12_u8, 1..=31_u8),
+            time in (0..24_u8, 0..60_u8, 0..60_u8),
+            fraction in "(\\.[0-9]{1,9})?",
+            zone in "Z|z|[+-](0[0-9]|1[0-4]):[0-5][0-9]",
+        ) {
+            let ((year, month, day), (hour, minute, second)) = (date, time);
+            let text =
+                format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}{zone}");
+            let theirs = text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_microsecond);
+            proptest::prop_assert_eq!(micros(&text), theirs, "{}", text);
         }
     }
 }
