@@ -15,8 +15,9 @@ use crate::budget::{BUDGET, Budget, Held, OverBudget};
 use crate::dialect::{self, Dialect, Learnt, Said};
 use crate::{ndjson, sse};
 
-/// Characters per token of English text, the usual rule of thumb of tokenizer guides. It is off by a factor
-/// of two for code and other scripts, hence the columns that it fills are called estimates.
+/// Characters per token: a rule of thumb for common English text, as OpenAI's tokenizer page gives it
+/// (<https://platform.openai.com/tokenizer>), not a measurement of the model at hand. Code and other scripts
+/// differ widely, hence the columns that it fills are called estimates.
 const CHARS_PER_TOKEN: u64 = 4;
 
 /// What is known before the body.

@@ -7,8 +7,9 @@ use sseismo_trace::{Api, Delta, Kind, Micros, Stream, TimeSource, UtcMicros};
 use crate::flush::{Frames, Gap, Size, fine_window};
 use crate::stats::histogram::Histogram;
 
-/// Characters of one token, for thresholds in tokens where only characters are known: the usual rule
-/// of thumb for English, and why the unit is part of the evidence.
+/// Characters of one token, for thresholds in tokens where only characters are known: a rule of thumb for
+/// common English text (<https://platform.openai.com/tokenizer>), not a measurement of the model at hand,
+/// and why the unit is part of the evidence.
 const CHARS_PER_TOKEN: u32 = 4;
 
 /// What sizes are counted in, the best that the scope's events carry. Reported and estimated tokens
