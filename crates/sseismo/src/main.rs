@@ -6,6 +6,8 @@ mod analyze;
 mod capture;
 #[cfg(feature = "analyze")]
 mod clock;
+#[cfg(feature = "analyze")]
+mod compare;
 mod exit;
 #[cfg(feature = "analyze")]
 mod import;
@@ -42,6 +44,8 @@ enum Verb {
     #[cfg(feature = "analyze")]
     Analyze(analyze::Args),
     #[cfg(feature = "analyze")]
+    Compare(compare::Args),
+    #[cfg(feature = "analyze")]
     Import(import::Args),
     #[cfg(feature = "simulate")]
     Simulate(simulate::Args),
@@ -57,6 +61,8 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().verb {
         #[cfg(feature = "analyze")]
         Verb::Analyze(args) => analyze::run(args),
+        #[cfg(feature = "analyze")]
+        Verb::Compare(args) => compare::run(args),
         #[cfg(feature = "analyze")]
         Verb::Import(args) => import::run(args),
         #[cfg(feature = "simulate")]

@@ -7,7 +7,10 @@ use comfy_table::{CellAlignment, Table, presets};
 use sseismo_analysis::report::{Input, Report};
 use sseismo_trace::{Finding, SignatureId, Verdict};
 
+mod comparison;
 mod count_lattice;
+
+pub(crate) use comparison::comparison;
 
 /// Inputs beyond this number are summed up by format instead of listed.
 const LISTED: usize = 12;
