@@ -40,7 +40,7 @@ pub(crate) struct Args {
 }
 
 /// Runs the verb.
-pub(crate) fn run(args: Args) -> anyhow::Result<End> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<End> {
     let mut comparison = Comparison::default();
     let mut unsplit = 0_u64;
     let mut bad = false;
@@ -58,12 +58,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<End> {
     if bad && comparison.groups().len() < 2 {
         return Ok(End::BadInput);
     }
-    let [first, second] = sides(&args, comparison.groups())?;
+    let [first, second] = sides(args, comparison.groups())?;
     let mut report = comparison.finish(&first, &second)?;
     if let (Some(column), true) = (&args.split, unsplit > 0) {
         report.notes.push(format!("{unsplit} rows have no value in `{column}` and are left out"));
     }
-    print(&args, &report)?;
+    print(args, &report)?;
     Ok(if bad { End::BadInput } else { End::Fine })
 }
 

@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "analyze")]
         Verb::Analyze(args) => analyze::run(args),
         #[cfg(feature = "analyze")]
-        Verb::Compare(args) => compare::run(args),
+        Verb::Compare(args) => compare::run(&args),
         #[cfg(feature = "analyze")]
         Verb::Import(args) => import::run(args),
         #[cfg(feature = "simulate")]
