@@ -20,6 +20,7 @@ use std::path::Path;
 use sseismo_trace::Stream;
 
 mod aiperf;
+mod azure;
 mod codex_exec;
 mod codex_rollout;
 mod codex_usage;
@@ -29,9 +30,11 @@ mod importer;
 mod input;
 mod lines;
 mod mastra;
+mod mooncake;
 mod ollama;
 mod opencode;
 mod raw_sse;
+mod servegen;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -51,6 +54,9 @@ const IMPORTERS: &[&dyn Importer] = &[
     &mastra::Mastra,
     &whisper_leak::WhisperLeak,
     &raw_sse::RawSse,
+    &azure::Azure,
+    &mooncake::Mooncake,
+    &servegen::ServeGen,
     &counts::Counts,
 ];
 

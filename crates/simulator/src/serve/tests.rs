@@ -122,3 +122,51 @@ async fn a_client_sees_the_planned_gaps() {
     let span = times[19].duration_since(times[0]).as_secs_f64();
     assert!((span - 19.0 * 0.02).abs() < 0.05, "{span}");
 }
+
+/// Reads one stream to its end over a bare socket, and throws it away.
+async fn drain(address: SocketAddr) -> u64 {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        STREAM.len()
+    );
+    socket.write_all(format!("{head}{STREAM}").as_bytes()).await.unwrap();
+    let (mut buffer, mut bytes) = (vec![0; 16_384], 0);
+    loop {
+        match socket.read(&mut buffer).await.unwrap() {
+            0 => return bytes,
+            n => bytes += n as u64,
+        }
+    }
+}
+
+/// How late writes are with clients in the same process: 200 and 1,000 streams of 20 frames a second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes 25 s and wants a quiet machine: cargo test --release -p sseismo-simulator --features serve \
+            -- --ignored --nocapture pacing"]
+async fn pacing_of_many_streams() {
+    for streams in [200, 1_000] {
+        let text = "[answer]\nreasoning = { median = 600, sigma = 0.001 }\nfirst-token-sigma = 0.5";
+        let scenario = Scenario::parse(text, Path::new(".")).unwrap();
+        let server = Server::bind(&scenario, "127.0.0.1:0".parse().unwrap(), 0, None).await.unwrap();
+        let address = server.address().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let server = tokio::spawn(server.run(async { stopped.await.unwrap_or(()) }));
+        let clients: Vec<_> = (0..streams).map(|_| tokio::spawn(drain(address))).collect();
+        for client in clients {
+            assert!(client.await.unwrap() > 10_000);
+        }
+        stop.send(()).unwrap();
+        let late = server.await.unwrap();
+        let line = format!(
+            "{streams} streams, {} writes: late by p50 {} µs, p99 {} µs, max {} µs\n",
+            late.writes(),
+            late.quantile(0.5),
+            late.quantile(0.99),
+            late.max_us()
+        );
+        io::stderr().write_all(line.as_bytes()).unwrap();
+        assert!(late.quantile(0.5) < 5_000, "{line}");
+    }
+}
