@@ -8,10 +8,23 @@ use std::fmt;
 use sseismo_trace::{Finding, Scope, SignatureId, Stream};
 
 pub mod burst;
+mod concurrency;
 pub mod count_lattice;
+mod retry_amplification;
+mod saturation;
+#[cfg(test)]
+mod simulated;
+mod size_window;
 
 /// Every signature that `analyze` looks for.
-pub const SIGNATURES: &[&dyn Signature] = &[&count_lattice::CountLattice, &burst::Burst];
+pub const SIGNATURES: &[&dyn Signature] = &[
+    &count_lattice::CountLattice,
+    &burst::Burst,
+    &size_window::SizeWindow,
+    &concurrency::Concurrency,
+    &saturation::Saturation,
+    &retry_amplification::RetryAmplification,
+];
 
 /// Which set of thresholds to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

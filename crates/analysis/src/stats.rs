@@ -16,6 +16,7 @@ pub mod histogram;
 pub mod interval;
 pub mod ks;
 pub mod mann_whitney;
+pub mod odds;
 pub mod proportion;
 pub mod quantile;
 pub mod tail;
