@@ -4,12 +4,12 @@
 //! 429s follow. Busy hours without such piles, or piles without harm, are not this.
 //! **Known causes**: concurrency limits per account or per deployment; a fan-out of one client.
 //! **Statistic**: for each deep call, the deep calls started in the 3 s before it. Crowded calls (more
-//! than 6) against the others: median time to the first token (ratio with a bootstrap interval over
-//! piles), share of 429. A pile, not a call, is the unit: its calls share their fate.
+//! than 6) against the others: time to the first token (p50 or p90, whichever inflates more: often only
+//! those above the limit wait; ratio with a bootstrap interval over piles), share of 429. A pile, not a call, is the unit: its calls share their fate.
 //! **Deep** is decided by what is known at the start: effort `high` or above; without an effort, a prompt
 //! size whose calls took 1,000 reasoning tokens or more at the median. The evidence says how many of the
 //! deep calls then really took 1,000.
-//! **Defaults**: 3 s and 6 calls from the write-ups; harm is a median ratio of at least 1.5 with a lower
+//! **Defaults**: 3 s and 6 calls from the write-ups; harm is a p50 or p90 ratio of at least 1.5 with a lower
 //! limit above 1.2, or a 429 share that is higher at p ≤ 0.01 and by 5 points.
 //! **Smallest n**: 50 crowded calls in 10 piles, and as many others.
 //! **False positives**: harder questions come as fan-outs. 429s that come after a pile are reported
@@ -42,7 +42,7 @@ const LEARNED_FROM: usize = 10;
 const VALUES: usize = 50;
 /// See [`VALUES`].
 const PILES: usize = 10;
-/// Median ratio that is harm, and what its lower limit must exceed.
+/// Quantile ratio that is harm, and what its lower limit must exceed.
 const HARM: [f64; 2] = [1.5, 1.2];
 /// Level and smallest difference of the 429 share.
 const THROTTLED: [f64; 2] = [0.01, 0.05];
@@ -68,9 +68,11 @@ struct Evidence {
     crowded_ttft_p50: Option<f64>,
     /// Median time to the first token of other deep calls, s.
     other_ttft_p50: Option<f64>,
-    /// Their ratio with its 95 % interval.
+    /// Which quantile of it inflates more: 0.5 or 0.9.
+    ttft_quantile: Option<f64>,
+    /// By how much, with its 95 % interval.
     ttft_ratio: Option<[f64; 3]>,
-    /// The same ratio of whole durations.
+    /// Ratio of the median durations, with its 95 % interval.
     duration_ratio: Option<[f64; 3]>,
     /// Share of 429 among crowded calls.
     crowded_throttled: Option<f64>,
@@ -151,7 +153,7 @@ impl Score for Calls {
             n: deep.len() as u64,
             unit: "deep calls".into(),
             effect: evidence.ttft_ratio.filter(|_| measured).map(|[value, low, high]| Effect {
-                name: "ttft-p50-ratio".into(),
+                name: format!("ttft-p{:.0}-ratio", evidence.ttft_quantile.unwrap_or(0.5) * 100.0),
                 unit: String::new(),
                 value,
                 ci95: Some([low, high]),
@@ -279,9 +281,13 @@ impl Crowds {
         let [other, piled] = self.split(deep, |call| call.ttft);
         let [other_long, piled_long] = self.split(deep, |call| call.duration);
         let [other_429, piled_429] = self.split(deep, |call| call.throttled.map(|t| f64::from(u8::from(t))));
-        let ratio = |a: &[Observation], b: &[Observation]| {
-            quantile_ratio(a, b, 0.5, 1).ok().map(|Ratio { value, ci95: [low, high], .. }| [value, low, high])
+        let ratio = |a: &[Observation], b: &[Observation], q| {
+            quantile_ratio(a, b, q, 1).ok().map(|Ratio { value, ci95: [low, high], .. }| [value, low, high])
         };
+        let ttft = [0.5, 0.9]
+            .into_iter()
+            .filter_map(|q| Some((q, ratio(&other, &piled, q)?)))
+            .max_by(|a, b| a.1[0].total_cmp(&b.1[0]));
         Evidence {
             deep: deep.len(),
             deep_confirmed: (!known.is_empty()).then(|| real_len(confirmed) / real_len(known.len())),
@@ -290,8 +296,9 @@ impl Crowds {
             piles: self.pile.iter().flatten().max().map_or(0, |last| *last as usize + 1),
             crowded_ttft_p50: median(&piled),
             other_ttft_p50: median(&other),
-            ttft_ratio: ratio(&other, &piled),
-            duration_ratio: ratio(&other_long, &piled_long),
+            ttft_quantile: ttft.map(|(q, _)| q),
+            ttft_ratio: ttft.map(|(_, ratio)| ratio),
+            duration_ratio: ratio(&other_long, &piled_long, 0.5),
             crowded_throttled: mean(&piled_429),
             other_throttled: mean(&other_429),
             throttled_p: compare(&piled_429, &other_429),
@@ -379,7 +386,7 @@ impl Harm {
                 }
             )],
             (Verdict::None, Some(high)) => {
-                vec![format!("a median ratio of up to {high:.2} remains possible (95 % limit)")]
+                vec![format!("a ratio of up to {high:.2} remains possible (95 % limit)")]
             }
             _ => Vec::new(),
         }
