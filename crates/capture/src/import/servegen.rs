@@ -1,4 +1,4 @@
-//! Client files of ServeGen: distributions of production reasoning workloads.
+//! Client files of `ServeGen`: distributions of production reasoning workloads.
 //!
 //! They hold shares of sizes and arrival rates per window, and no requests. Requests drawn from them
 //! would be invented, so nothing is imported; the file is named and the way to use it said.
@@ -7,7 +7,7 @@ use super::Options;
 use super::importer::{Error, Fit, Grain, Head, Importer, Out};
 use super::input::Input;
 
-/// A ServeGen client.
+/// A `ServeGen` client.
 pub(super) struct ServeGen;
 
 const HOLDS_NO_REQUESTS: &str = "a ServeGen client: distributions of sizes and rates, no requests to look at; \
