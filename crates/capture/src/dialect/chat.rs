@@ -21,6 +21,9 @@ use super::{Dialect, Learnt, Marks, Said, count};
 pub(super) struct Chat;
 
 /// A chunk of a stream, or a whole answer.
+///
+/// What few chunks carry is boxed here and below: else moving the empty places of a chunk costs a third of
+/// the time that it takes to read it.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Chunk<'a> {
@@ -28,8 +31,8 @@ struct Chunk<'a> {
     model: Piece<'a>,
     #[serde(borrow)]
     choices: Few<Choice<'a>>,
-    usage: Option<Tokens>,
-    x_groq: Option<Groq>,
+    usage: Option<Box<Tokens>>,
+    x_groq: Option<Box<Groq>>,
     error: Option<IgnoredAny>,
     obfuscation: Size,
 }
@@ -41,10 +44,10 @@ struct Choice<'a> {
     #[serde(borrow)]
     delta: Option<Message<'a>>,
     #[serde(borrow)]
-    message: Option<Message<'a>>,
+    message: Option<Box<Message<'a>>>,
     /// The older completions API.
     #[serde(borrow)]
-    text: Content<'a>,
+    text: Option<Box<Content<'a>>>,
     #[serde(borrow)]
     finish_reason: Piece<'a>,
 }
@@ -57,9 +60,9 @@ struct Message<'a> {
     reasoning_content: Size,
     reasoning: Size,
     #[serde(borrow)]
-    reasoning_details: Few<Detail<'a>>,
+    reasoning_details: Option<Box<Few<Detail<'a>>>>,
     refusal: Size,
-    tool_calls: Few<ToolCall>,
+    tool_calls: Option<Box<Few<ToolCall>>>,
     function_call: Option<Function>,
 }
 
@@ -162,7 +165,7 @@ impl Dialect for Chat {
 #[expect(clippy::unnecessary_wraps, reason = "the last step of two functions that can fail")]
 fn read(chunk: &Chunk<'_>, learnt: &mut Learnt) -> serde_json::Result<Said> {
     learnt.model(&chunk.model);
-    let tokens = chunk.usage.or_else(|| chunk.x_groq.as_ref()?.usage);
+    let tokens = chunk.usage.as_deref().or_else(|| chunk.x_groq.as_ref()?.usage.as_ref());
     if let Some(tokens) = tokens {
         learnt.usage(tokens.usage());
     }
@@ -174,17 +177,20 @@ fn read(chunk: &Chunk<'_>, learnt: &mut Learnt) -> serde_json::Result<Said> {
     let mut stops = false;
     for choice in chunk.choices.iter() {
         stops |= finish(&choice.finish_reason.0, learnt);
-        let (inline, plain) = choice.text.split(learnt);
-        reasoning += inline;
-        text += plain;
-        let Some(message) = choice.delta.as_ref().or(choice.message.as_ref()) else { continue };
+        if let Some(older) = &choice.text {
+            let (inline, plain) = older.split(learnt);
+            reasoning += inline;
+            text += plain;
+        }
+        let Some(message) = choice.delta.as_ref().or(choice.message.as_deref()) else { continue };
         let (inline, plain) = message.content.split(learnt);
         reasoning += inline;
         text += plain + message.refusal.chars;
         let (raw, summarised) = message.reasoning();
         reasoning += raw;
         summary += summarised;
-        let calls = message.tool_calls.iter().filter_map(|call| call.function.as_ref());
+        let calls = message.tool_calls.iter().flat_map(|calls| calls.iter());
+        let calls = calls.filter_map(|call| call.function.as_ref());
         tool += calls.chain(&message.function_call).map(|call| call.arguments.0).sum::<u32>();
     }
     learnt.reasoning_chars += u64::from(reasoning);
@@ -220,9 +226,10 @@ impl Message<'_> {
     /// Characters of raw and of summarised reasoning. `reasoning_details` repeats `reasoning`.
     fn reasoning(&self) -> (u32, u32) {
         let plain = self.reasoning_content.chars.max(self.reasoning.chars);
-        let raw: u32 = self.reasoning_details.iter().map(|detail| detail.text.chars).sum();
-        let summary: u32 = self.reasoning_details.iter().map(|detail| detail.summary.chars).sum();
-        let said_so = self.reasoning_details.iter().any(|detail| detail.kind.0 == "reasoning.summary");
+        let Some(details) = &self.reasoning_details else { return (plain, 0) };
+        let raw: u32 = details.iter().map(|detail| detail.text.chars).sum();
+        let summary: u32 = details.iter().map(|detail| detail.summary.chars).sum();
+        let said_so = details.iter().any(|detail| detail.kind.0 == "reasoning.summary");
         if said_so { (raw, summary.max(plain)) } else { (plain.max(raw), 0) }
     }
 }
