@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 use comfy_table::{CellAlignment, Table, presets};
 use sseismo_analysis::report::{Input, Report};
-use sseismo_trace::{Finding, SignatureId, Verdict};
+use sseismo_trace::{Dim, Finding, Scope, SignatureId, Verdict};
 
 mod comparison;
 mod count_lattice;
@@ -87,15 +87,17 @@ fn by_format(inputs: &[Input]) -> Vec<(String, Input)> {
 /// more than "no". Scopes without the columns it needs are told in one line.
 fn findings(out: &mut dyn Write, findings: &[Finding]) -> io::Result<()> {
     let Some(first) = findings.first() else { return Ok(()) };
-    writeln!(out, "\n{BOLD}{}{BOLD:#}", first.signature.name())?;
+    let shared = shared_scope(findings);
+    let of = if shared == Scope::default() { String::new() } else { format!("  {DIM}{shared}{DIM:#}") };
+    writeln!(out, "\n{BOLD}{}{BOLD:#}{of}", first.signature.name())?;
     let (blind, measured): (Vec<_>, Vec<_>) =
         findings.iter().partition(|finding| finding.verdict == Verdict::NotMeasurable);
     if !measured.is_empty() {
-        writeln!(out, "{}", table(&measured))?;
+        writeln!(out, "{}", table(&measured, &shared))?;
     }
     if let Some(one) = blind.first() {
-        let of = if blind.len() == 1 { one.scope.to_string() } else { format!("{} scopes", blind.len()) };
-        writeln!(out, "{DIM}not measurable in {of}: {}{DIM:#}", one.next_step)?;
+        let scopes = if blind.len() == 1 { "1 scope".to_owned() } else { format!("{} scopes", blind.len()) };
+        writeln!(out, "{DIM}not measurable in {scopes}: {}{DIM:#}", one.next_step)?;
     }
     let alone = measured.len() == 1;
     measured
@@ -109,12 +111,35 @@ fn speaks(finding: &Finding) -> bool {
     !matches!(finding.verdict, Verdict::None | Verdict::TooFew)
 }
 
-fn table(findings: &[&Finding]) -> Table {
+/// What all scopes have in common: said once above the table instead of in each of its rows.
+fn shared_scope(findings: &[Finding]) -> Scope {
+    let [first, others @ ..] = findings else { return Scope::default() };
+    let same = |dim: &Dim| others.iter().all(|other| other.scope.get(*dim) == first.scope.get(*dim));
+    Dim::ALL.into_iter().filter(|dim| !others.is_empty() && same(dim)).fold(
+        Scope::default(),
+        |shared, dim| match first.scope.get(dim) {
+            Some(value) => shared.with(dim, value),
+            None => shared,
+        },
+    )
+}
+
+/// A scope without what it shares with the others.
+fn own_scope(scope: &Scope, shared: &Scope) -> Scope {
+    Dim::ALL.into_iter().filter(|dim| shared.get(*dim).is_none()).fold(Scope::default(), |own, dim| {
+        match scope.get(dim) {
+            Some(value) => own.with(dim, value),
+            None => own,
+        }
+    })
+}
+
+fn table(findings: &[&Finding], shared: &Scope) -> Table {
     let mut table = plain_table(["scope", "n", "verdict", "effect (95 % interval)", "q", ""]);
     right_align(&mut table, &[1, 4]);
     for finding in findings {
         table.add_row([
-            finding.scope.to_string(),
+            own_scope(&finding.scope, shared).to_string(),
             format!("{} {}", finding.n, finding.unit),
             finding.verdict.name().to_owned(),
             effect(finding),
