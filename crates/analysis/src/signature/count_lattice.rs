@@ -11,18 +11,21 @@
 //! **Statistic.** A robust lattice scan: for each of 604,770 pairs of step (40 to 1,100) and offset, the
 //! Bernoulli log-likelihood ratio of the counts on it against a smooth background (the same counts,
 //! smoothed in ln(count)), without the one value that stands out most. A lattice needs a ratio of at
-//! least ln(pairs / 0.01) = 17.9, at least 2 values that stand out by themselves (BH q ≤ 0.05), and 3
-//! times the expected counts. Of a family of harmonics the largest step that keeps the hits is named.
+//! least ln(pairs / 0.01) = 17.9, at least 2 values that stand out by themselves (BH q ≤ 0.05), 3
+//! times the expected counts, and values that share the lattice by more than chance (1 %, `alignment`).
+//! Of a family of harmonics the largest step that keeps the hits is named.
 //!
 //! **Smallest n.** 30 positive counts. `none` and `too-few` print the mass that would have been seen.
 //!
 //! **False positives.** Scopes that pool models (two reporting units look like a lattice): nobody is
-//! accused there, the verdict is `lattice-unclassified`. Two popular values that are no tiers of one
-//! lattice share some step all the same; with a limit as one of them the verdict is `capped`, otherwise
-//! the tiers in the evidence show it.
+//! accused there, the verdict is `lattice-unclassified`. Any two popular values share some step: two are
+//! a lattice only where it was known before (518n−2), otherwise the verdict is `none`, or `capped` with a
+//! limit as one of them, and a note names the step. Token limits at three or more evenly spaced values
+//! do look like a lattice.
 //!
 //! **Golden cases.** `data/golden/lattice_scan.json`, the two batches and eleven models in `data/counts`.
 
+mod alignment;
 mod background;
 mod detectable;
 mod evidence;
@@ -149,6 +152,8 @@ struct Tally {
     /// Of these, streams without a count of reasoning tokens.
     unreported: u64,
     labelled: u64,
+    /// Labels that are neither true nor false.
+    unclear: u64,
     folded: u64,
     unusable: u64,
 }
@@ -211,7 +216,9 @@ impl Score for Tally {
             counts.positive += 1;
             counts.fractional += u64::from(reasoning.fract() != 0.0);
         }
-        if let Some(correct) = summary.labels.get("correct").and_then(|label| label.parse::<bool>().ok()) {
+        let label = summary.labels.get("correct").map(|label| label.parse::<bool>());
+        self.unclear += u64::from(matches!(label, Some(Err(_))));
+        if let Some(Ok(correct)) = label {
             let key = summary.session_key.unwrap_or(self.labelled);
             let fold = usize::try_from(key % scorecard::FOLDS as u64).unwrap_or(0);
             counts.answers.entry(value).or_default()[fold][usize::from(correct)] += 1;

@@ -1,5 +1,6 @@
 //! Finds the lattice: every step and offset is tried, none is known beforehand.
 
+use super::alignment;
 use super::background::Background;
 use super::{Count, Lattice};
 use crate::stats::{fdr, real, tail};
@@ -94,8 +95,13 @@ impl<'a> Scan<'a> {
         Fit { lattice, hits: seen.hits, expected, llr: seen.robust_llr(expected, self.background.n()) }
     }
 
-    /// Whether `fit` is a lattice: threshold, ratio, and enough values that stand out.
+    /// Whether `fit` is a lattice: counts that pile up on it, at values that share it by more than chance.
     pub(crate) fn stands(&self, fit: &Fit) -> bool {
+        self.piles_up(fit) && alignment::chance(self.counts, self.background, fit.lattice) <= ALPHA
+    }
+
+    /// Threshold, ratio, and enough values that stand out.
+    pub(crate) fn piles_up(&self, fit: &Fit) -> bool {
         fit.llr >= threshold()
             && real(fit.hits) >= MIN_RATIO * fit.expected
             && self.outstanding(fit.lattice).len() >= MIN_VALUES

@@ -217,6 +217,33 @@ fn one_value_is_no_lattice() {
     assert_eq!(judge(spiked).verdict, Verdict::None);
 }
 
+/// Any two popular values share a step. Rows that stand in a table many times, or tasks that are
+/// always answered alike, make popular values at random places: no lattice.
+#[test]
+fn popular_values_at_random_places_are_no_lattice() {
+    let spread = counts(5, 100, Shape::LogNormal, None);
+    let two = judge(spread.iter().copied().chain([516; 60]).chain([700; 40]));
+    assert_eq!(two.verdict, Verdict::None, "{:?}", two.evidence);
+    assert!(two.notes.iter().any(|n| n.contains("share a step of 184")), "{:?}", two.notes);
+    for (seed, tasks, times) in [(1, 3, 20), (2, 5, 12), (3, 8, 40), (4, 20, 10), (5, 100, 3)] {
+        let answers = counts(seed, tasks, Shape::LogNormal, None);
+        let rows = answers.into_iter().flat_map(|value| std::iter::repeat_n(value, times));
+        let found = judge(rows);
+        assert!(
+            matches!(found.verdict, Verdict::None | Verdict::Capped),
+            "{tasks} tasks: {:?}",
+            found.evidence
+        );
+    }
+}
+
+/// Two values are enough for a lattice that was known before.
+#[test]
+fn two_tiers_of_the_field_s_lattice_are_one() {
+    let spread = counts(5, 100, Shape::LogNormal, None);
+    assert_eq!(judge(spread.into_iter().chain([516; 60]).chain([1_034; 40])).verdict, Verdict::BoundaryStops);
+}
+
 #[test]
 fn innocent_twins_have_their_own_words() {
     let heaped = judge(counts(1, 2_000, Shape::Heaped { unit: 100, share: 0.3 }, None));

@@ -34,6 +34,13 @@ pub(super) fn finding(tally: &Tally, scope: &Scope) -> Finding {
     let fit = scan.best();
     let claimable = n >= MIN_COUNTS && !judged.counts.estimated();
     let found = fit.filter(|fit| claimable && scan.stands(fit));
+    if let Some(fit) = fit.filter(|fit| claimable && found.is_none() && scan.piles_up(fit)) {
+        notes.push(format!(
+            "popular values that share a step of {}, but no more of them than chance would put there: no \
+             lattice is claimed",
+            fit.lattice.step
+        ));
+    }
     let cap = Cap::of(&counts, &background).filter(|_| claimable);
     let verdict = if tally.with_usage == 0 {
         Verdict::NotMeasurable
@@ -94,6 +101,9 @@ fn notes(tally: &Tally) -> Vec<String> {
     }
     if tally.folded > 0 {
         notes.push(format!("{} answers folded by a proxy left out: their counts are sums", tally.folded));
+    }
+    if tally.unclear > 0 {
+        notes.push(format!("{} labels `correct` are neither true nor false: not used", tally.unclear));
     }
     if tally.unusable > 0 {
         notes.push(format!("{} counts below 0 or above 1,048,576 left out", tally.unusable));
@@ -242,7 +252,7 @@ impl Words {
                 format!("collect at least {MIN_COUNTS} positive counts per scope"),
             ),
             Verdict::NotMeasurable => (
-                "anything: no token usage is reported (columns usage_*)".into(),
+                "anything: no token usage is reported (usage_reasoning and the other columns usage_*)".into(),
                 "import a source that reports reasoning tokens, or name its column with `--map`".into(),
             ),
             Verdict::None
