@@ -49,6 +49,8 @@ pub(crate) struct Args {
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<End> {
     let name = args.scenario.display();
+    let meta = std::fs::metadata(&args.scenario).with_context(|| format!("{name} cannot be read"))?;
+    anyhow::ensure!(meta.is_file(), "{name} is no file: name a scenario, for example one of data/scenarios");
     let mut scenario = Scenario::load(&args.scenario).with_context(|| format!("{name} cannot be run"))?;
     scenario.seed = args.seed.unwrap_or(scenario.seed);
     let truth = args.truth.as_deref().map(create).transpose()?;
@@ -84,12 +86,12 @@ fn write(
         writer.stream(one.stream()).with_context(problem)?;
         if let Some(file) = &mut truth {
             let line = serde_json::json!({ "stream_id": one.summary.stream_id, "truth": one.truth });
-            writeln!(file, "{line}")?;
+            writeln!(file, "{line}").context("cannot write the truth")?;
         }
     }
     writer.finish().with_context(problem)?;
     if let Some(mut file) = truth {
-        file.flush()?;
+        file.flush().context("cannot write the truth")?;
     }
     writeln!(anstream::stderr(), "{streams} streams, {events} events in {}", folder.display())?;
     Ok(End::Fine)

@@ -1,7 +1,7 @@
 //! Recorded fan-outs: JSON Lines, one prompt with all its samples a line.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -10,6 +10,9 @@ use serde_json::{Map, Value};
 use sseismo_analysis::vote::Sample;
 use sseismo_analysis::vote::answer::{self, Extract};
 use sseismo_analysis::vote::geometry::MAX_TRACES;
+
+/// Longer lines are left out: so many bytes are no fan-out, and would only cost memory.
+const LONGEST: u64 = 64 * 1024 * 1024;
 
 /// One file.
 #[derive(Debug, Default, Serialize)]
@@ -94,12 +97,22 @@ fn read_file(
     input: &mut Input,
     fan_outs: &mut Vec<FanOut>,
 ) -> std::io::Result<()> {
+    // Asked before it is opened: a named pipe without a writer would never open.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("not a file; write the data to a .jsonl file first"));
+    }
     let mut reader = BufReader::new(std::fs::File::open(path)?);
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
-        if reader.read_until(b'\n', &mut line)? == 0 {
+        if reader.by_ref().take(LONGEST).read_until(b'\n', &mut line)? == 0 {
             break;
+        }
+        if line.len() as u64 == LONGEST && !line.ends_with(b"\n") {
+            reader.skip_until(b'\n')?;
+            *input.skipped.entry("line-too-long").or_default() += 1;
+            input.first_skipped.get_or_insert(number);
+            continue;
         }
         if line.trim_ascii().is_empty() {
             continue;
