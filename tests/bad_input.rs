@@ -2,9 +2,10 @@
 
 use std::io::Write as _;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use sseismo_tests::{Peer, data, needs, run};
+use sseismo_tests::{Peer, data, needs, run, sseismo};
 
 /// Runs `analyze --json` on `path` and returns (exit code, report, stderr).
 fn analyze(path: &Path) -> (Option<i32>, Value, String) {
@@ -126,4 +127,183 @@ fn one_bad_path_beside_a_good_one_costs_only_itself() {
     let report: Value = serde_json::from_slice(&output.stdout).expect("the report is still printed");
     assert!(report["findings"].as_array().is_some_and(|f| !f.is_empty()));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no-such-file.csv"));
+}
+
+/// A file of records that are all bad must not pass for a good one, least of all under `--fail-on`.
+#[test]
+fn nothing_read_is_an_error_and_says_why() {
+    let dir = folder();
+    let path = dir.path().join("negative.csv");
+    std::fs::write(&path, "model,reasoning_tokens\nm,-5\nm,many\n").expect("written");
+    let (code, report, stderr) = analyze(&path);
+    assert_eq!(code, Some(2));
+    assert_eq!(report["inputs"][0]["skipped"]["negative-count"], 1, "the report is printed all the same");
+    assert!(stderr.contains("no streams were read") && stderr.contains("1 not-a-number"), "{stderr}");
+    std::fs::write(&path, "model,reasoning_tokens\n").expect("written");
+    let (code, _, stderr) = analyze(&path);
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("no records"), "{stderr}");
+    // Only links to nowhere.
+    let links = folder();
+    std::os::unix::fs::symlink("nowhere", links.path().join("rollout-x.jsonl")).expect("linked");
+    let (code, _, stderr) = analyze(links.path());
+    assert_eq!(code, Some(2), "{stderr}");
+}
+
+#[test]
+fn an_unclosed_quotation_mark_is_told_with_its_line() {
+    let dir = folder();
+    let path = dir.path().join("quote.csv");
+    let rows = "m,600,fine\n".repeat(40);
+    std::fs::write(&path, format!("model,reasoning_tokens,text\n{rows}m,516,\"never closed MARK\n{rows}"))
+        .expect("written");
+    let (code, report, stderr) = analyze(&path);
+    assert_eq!(code, Some(2));
+    assert_eq!(report["inputs"][0]["streams"], 41, "what stands before it is read");
+    assert!(stderr.contains("line 42") && stderr.contains("never closed:"), "{stderr}");
+    assert!(!stderr.contains("MARK"), "{stderr}");
+    // A text that is quoted over several lines is none, nor is a last line without an end.
+    std::fs::write(&path, format!("model,reasoning_tokens,text\n{rows}m,516,\"two\nlines\""))
+        .expect("written");
+    let (code, report, stderr) = analyze(&path);
+    assert_eq!((code, &report["inputs"][0]["streams"]), (Some(0), &Value::from(41)), "{stderr}");
+}
+
+/// A prompt of 200 KB beside its counts, in the first line.
+#[test]
+fn a_long_first_line_is_recognised() {
+    let dir = folder();
+    let path = dir.path().join("long.jsonl");
+    let prompt = "MARK ".repeat(40_000);
+    let line = format!("{{\"prompt\":\"{prompt}\",\"model\":\"m\",\"reasoning_tokens\":600}}\n");
+    std::fs::write(&path, line.repeat(3)).expect("written");
+    let (code, report, stderr) = analyze(&path);
+    assert_eq!((code, &report["inputs"][0]["streams"]), (Some(0), &Value::from(3)), "{stderr}");
+    assert!(!report.to_string().contains("MARK"));
+}
+
+#[test]
+fn text_that_is_no_utf8_and_json_arrays_are_told_the_way_out() {
+    let dir = folder();
+    let path = dir.path().join("table");
+    for (content, word) in [
+        (&b"mod\xe8le,reasoning_tokens\nm,516\n"[..], "saved as UTF-8"),
+        (b"[{\"reasoning_tokens\":516}]", "one object a line"),
+        (b"\xff\xfem\0", "UTF-16"),
+        (b" \n\t\n", "blank"),
+    ] {
+        std::fs::write(&path, content).expect("written");
+        let (code, _, stderr) = analyze(&path);
+        assert_eq!(code, Some(2));
+        assert!(stderr.contains(word), "{word}: {stderr}");
+    }
+}
+
+#[test]
+fn labels_that_are_no_truth_are_counted() {
+    let dir = folder();
+    let path = dir.path().join("labels.csv");
+    std::fs::write(&path, "model,reasoning_tokens,ok\nm,600,true\nm,700,maybe\nm,800,7\n").expect("written");
+    let output = run(&["analyze", path.to_str().expect("UTF-8"), "--labels", "correct=ok", "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    let notes = report["findings"][0]["notes"].to_string();
+    assert!(notes.contains("2 labels `correct` are neither true nor false"), "{notes}");
+    assert_eq!(report["findings"][0]["labelled"], 1);
+}
+
+/// Standard input keeps its name, and has one only once.
+#[test]
+fn standard_input_is_called_so() {
+    let from = |args: &[&str]| {
+        let table = std::fs::File::open(data("counts/candy-study/gpt-5.5-xhigh.csv")).expect("opened");
+        sseismo().args(args).stdin(table).output().expect("the binary starts")
+    };
+    let output = from(&["analyze", "-", "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    assert_eq!((&report["inputs"][0]["path"], &report["inputs"][0]["streams"]), (&"-".into(), &200.into()));
+    assert_eq!(report["findings"][0]["scope"]["source"], "-");
+    let output = from(&["analyze", "-", "-"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("only once"));
+}
+
+/// The first Ctrl-C ends the waiting for standard input; what had come is judged.
+#[test]
+fn an_interrupt_while_standard_input_waits_prints_what_came() {
+    let mut child = sseismo()
+        .args(["analyze", "-", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let table = std::fs::read(data("counts/candy-study/gpt-5.5-xhigh.csv")).expect("read");
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(&table).expect("written");
+    let pid = child.id().to_string();
+    let ended = std::thread::spawn(move || child.wait_with_output());
+    // Sent too early it would end the process: whether it listens shows in its mask of caught signals.
+    let caught = || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let mask =
+            status.lines().find_map(|line| line.strip_prefix("SigCgt:")?.trim().get(..16).map(str::to_owned));
+        mask.and_then(|mask| u64::from_str_radix(&mask, 16).ok()).is_some_and(|mask| mask & 2 != 0)
+    };
+    let listens = (0..600).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        caught()
+    });
+    assert!(listens, "the binary listens for Ctrl-C");
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    Command::new("kill").args(["-INT", &pid]).status().expect("kill");
+    let output = ended.join().expect("joined").expect("ends");
+    drop(stdin);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    assert_eq!(report["interrupted"], true);
+    assert_eq!(report["inputs"][0]["streams"], 200);
+}
+
+/// A full disk is an error with its name; a reader that has left is none.
+#[test]
+fn results_that_cannot_be_written_are_an_error() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("opened");
+    let table = data("counts/candy-study/gpt-5.5-xhigh.csv");
+    let output = sseismo().arg("analyze").arg(&table).stdout(full).output().expect("the binary starts");
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("cannot write the results to stdout: No space left"), "{stderr}");
+}
+
+/// A named pipe nobody writes to, and a device that never ends: named, not waited for.
+#[test]
+fn what_is_no_file_is_not_waited_for() {
+    let dir = folder();
+    let pipe = dir.path().join("pipe.jsonl");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    let pipe = pipe.to_str().expect("UTF-8");
+    for (verb, path) in [
+        ("analyze", pipe),
+        ("vote", pipe),
+        ("simulate", pipe),
+        ("analyze", "/dev/zero"),
+        ("vote", "/dev/zero"),
+        ("simulate", "/dev/zero"),
+    ] {
+        let output = run(&[verb, path]);
+        assert_eq!(output.status.code(), Some(2), "{verb} {path}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(path), "{verb} {path}");
+    }
+}
+
+/// 64 MiB without an end of line cost `vote` one line.
+#[test]
+fn an_endless_line_costs_vote_one_line() {
+    let dir = folder();
+    let path = dir.path().join("long.jsonl");
+    let mut bytes = vec![b'x'; 70 << 20];
+    bytes.extend_from_slice(b"\n{\"samples\":[{\"text\":\"Answer: 1\"},{\"text\":\"Answer: 1\"}]}\n");
+    std::fs::write(&path, bytes).expect("written");
+    let output = run(&["vote", path.to_str().expect("UTF-8"), "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    assert_eq!(report["inputs"][0]["skipped"]["line-too-long"], 1, "{report}");
+    assert_eq!(report["inputs"][0]["fan_outs"], 1);
 }

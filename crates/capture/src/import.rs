@@ -224,7 +224,12 @@ fn unknown(head: &[u8]) -> String {
     let looks = match head {
         [] => "the file is empty",
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "UTF-16 text: save it as UTF-8 first",
-        head if input::is_binary(head) => "binary data, not a log or a table",
+        head if head.contains(&0) => "binary data, not a log or a table",
+        head if input::is_binary(head) => {
+            "not UTF-8: binary data, or text in an older encoding that must be saved as UTF-8 first"
+        }
+        [b'[', ..] => "a JSON array: write one object a line first (`jq -c '.[]'`)",
+        head if head.trim_ascii().is_empty() => "the file is blank",
         _ => "text of no known format",
     };
     format!("{looks}; {}", known())

@@ -108,7 +108,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<End> {
     } else {
         show::report(&mut anstream::stdout().lock(), &report)?;
     }
-    let bad = reading.tell_errors(&report.inputs);
+    let bad = reading.tell_errors(&report.inputs) || reading.tell_nothing(&report.inputs);
     Ok(if bad {
         End::BadInput
     } else if found(&report.findings, &args.fail_on) {

@@ -21,6 +21,11 @@ pub(crate) fn code(outcome: anyhow::Result<End>) -> ExitCode {
         Ok(End::Found) => ExitCode::from(1),
         Ok(End::BadInput) => ExitCode::from(2),
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        // Only writes to stdout are passed on without a word of their own.
+        Err(error) if error.chain().count() == 1 && error.is::<std::io::Error>() => {
+            let _ = writeln!(anstream::stderr(), "error: cannot write the results to stdout: {error}");
+            ExitCode::from(2)
+        }
         Err(error) => {
             // Nobody is left to tell when stderr itself is gone.
             let _ = writeln!(anstream::stderr(), "error: {error:#}");

@@ -78,7 +78,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<End> {
     } else {
         print(&outcome)?;
     }
-    Ok(if reading.tell_errors(&outcome.inputs) { End::BadInput } else { End::Fine })
+    let bad = reading.tell_errors(&outcome.inputs) || reading.tell_nothing(&outcome.inputs);
+    Ok(if bad { End::BadInput } else { End::Fine })
 }
 
 fn print(outcome: &Outcome) -> std::io::Result<()> {

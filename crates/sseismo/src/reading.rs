@@ -1,13 +1,16 @@
 //! Reading the paths of a command: progress on stderr, Ctrl-C, standard input, and the list of what
 //! became of each file.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::borrow::Cow;
+use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use sseismo_analysis::report::Input;
 use sseismo_capture::import::{self, Imported};
@@ -19,8 +22,10 @@ pub(crate) struct Reading {
     paths: Vec<PathBuf>,
     options: import::Options,
     interrupted: Arc<AtomicBool>,
+    /// The user ended standard input early; what had come by then is read.
+    cut: bool,
     /// Standard input, kept so that it can be read twice; removed when this is dropped.
-    _spool: Option<tempfile::NamedTempFile>,
+    spool: Option<tempfile::NamedTempFile>,
 }
 
 impl Reading {
@@ -39,25 +44,29 @@ impl Reading {
         .context("cannot watch for Ctrl-C")?;
         signal_hook::flag::register(signal_hook::consts::SIGINT, interrupted.clone())
             .context("cannot watch for Ctrl-C")?;
-        let mut spool = None;
-        let mut read = Vec::with_capacity(paths.len());
+        let mut reading = Self { paths: Vec::new(), options, interrupted, cut: false, spool: None };
         for path in paths {
-            if path.as_os_str() == "-" {
-                let mut file =
-                    tempfile::NamedTempFile::new().context("cannot make a temporary file for stdin")?;
-                std::io::copy(&mut std::io::stdin().lock(), &mut file).context("cannot spool stdin")?;
-                read.push(file.path().to_owned());
-                spool = Some(file);
-            } else {
-                read.push(path.clone());
+            if path.as_os_str() != STDIN {
+                reading.paths.push(path.clone());
+                continue;
             }
+            if reading.spool.is_some() {
+                bail!("standard input can be read only once: name `{STDIN}` once");
+            }
+            let mut file =
+                tempfile::NamedTempFile::new().context("cannot make a temporary file for stdin")?;
+            spool(file.as_file_mut(), &reading.interrupted).context("cannot spool stdin")?;
+            // The first Ctrl-C ended the waiting; what came by then is still to be read.
+            reading.cut = reading.interrupted.swap(false, Ordering::Relaxed);
+            reading.paths.push(file.path().to_owned());
+            reading.spool = Some(file);
         }
-        Ok(Self { paths: read, options, interrupted, _spool: spool })
+        Ok(reading)
     }
 
     /// Whether the user ended the reading.
     pub(crate) fn interrupted(&self) -> bool {
-        self.interrupted.load(Ordering::Relaxed)
+        self.cut || self.interrupted.load(Ordering::Relaxed)
     }
 
     /// Reads every path once and hands each stream, with its source, to `take`.
@@ -65,8 +74,13 @@ impl Reading {
         let bar = progress_bar(&self.paths);
         let mut inputs = Vec::new();
         for path in &self.paths {
-            let mut sink = Sink { take, bar: &bar, interrupted: &self.interrupted };
-            inputs.extend(import::import(path, &self.options, &mut sink).into_iter().map(input));
+            let spool = self.spool.as_ref().map(|file| file.path().display().to_string());
+            let mut sink = Sink { take, bar: &bar, interrupted: &self.interrupted, spool: spool.as_deref() };
+            let imported = import::import(path, &self.options, &mut sink);
+            inputs.extend(imported.into_iter().map(|imported| {
+                let path = shown(&imported.path, spool.as_deref()).into_owned();
+                input(Imported { path, ..imported })
+            }));
         }
         bar.finish_and_clear();
         inputs
@@ -79,10 +93,67 @@ impl Reading {
         for input in inputs {
             if let Some(error) = &input.error {
                 let _ = writeln!(anstream::stderr(), "error: {}: {error}", input.path);
-                bad |= self.paths.iter().any(|path| path.as_os_str() == input.path.as_str());
+                bad |= input.path == STDIN
+                    || self.paths.iter().any(|path| path.as_os_str() == input.path.as_str());
             }
         }
         bad
+    }
+
+    /// Tells on stderr when nothing at all could be used: no verdict on nothing passes for a good one.
+    /// True then.
+    pub(crate) fn tell_nothing(&self, inputs: &[Input]) -> bool {
+        let nothing = inputs.iter().all(|input| input.streams == 0) && !self.interrupted();
+        if nothing {
+            let left_out = inputs.iter().flat_map(|input| &input.skipped);
+            let reasons: Vec<String> = left_out.map(|(reason, count)| format!("{count} {reason}")).collect();
+            let reasons = if reasons.is_empty() {
+                "there are no records in it".to_owned()
+            } else {
+                format!("left out: {}", reasons.join(", "))
+            };
+            let _ = writeln!(anstream::stderr(), "error: no streams were read; {reasons}");
+        }
+        nothing
+    }
+}
+
+/// What the user writes for standard input.
+const STDIN: &str = "-";
+
+/// Copies standard input to `file` until it ends or the user ends the waiting.
+fn spool(file: &mut std::fs::File, interrupted: &AtomicBool) -> std::io::Result<()> {
+    // A thread of its own, for a read that waits cannot be called off; it ends with the process.
+    let (send, receive) = sync_channel(4);
+    std::thread::spawn(move || {
+        let mut stdin = std::io::stdin().lock();
+        loop {
+            let mut chunk = vec![0; 256 * 1024];
+            let read = stdin.read(&mut chunk).map(|read| {
+                chunk.truncate(read);
+                chunk
+            });
+            let last = !matches!(&read, Ok(chunk) if !chunk.is_empty());
+            if send.send(read).is_err() || last {
+                return;
+            }
+        }
+    });
+    while !interrupted.load(Ordering::Relaxed) {
+        match receive.recv_timeout(Duration::from_millis(50)) {
+            Ok(chunk) => file.write_all(&chunk?)?,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    Ok(())
+}
+
+/// `path`, or what it begins with, under the name that the user gave it.
+fn shown<'p>(path: &'p str, spool: Option<&str>) -> Cow<'p, str> {
+    match spool.and_then(|spool| path.strip_prefix(spool)) {
+        Some(rest) => Cow::Owned(format!("{STDIN}{rest}")),
+        None => Cow::Borrowed(path),
     }
 }
 
@@ -90,11 +161,12 @@ struct Sink<'a> {
     take: &'a mut dyn FnMut(&str, Stream<'_>),
     bar: &'a ProgressBar,
     interrupted: &'a AtomicBool,
+    spool: Option<&'a str>,
 }
 
 impl import::Sink for Sink<'_> {
     fn stream(&mut self, source: &str, stream: Stream<'_>) {
-        (self.take)(source, stream);
+        (self.take)(&shown(source, self.spool), stream);
     }
 
     fn progress(&mut self, bytes: u64) -> ControlFlow<()> {

@@ -30,6 +30,8 @@ use columns::{Columns, Paths};
 const DELIMITERS: [u8; 4] = [b',', b'\t', b';', b'|'];
 /// A row that spans more bytes has a quotation mark that is never closed.
 const LONGEST_ROW: u64 = 64 * 1024 * 1024;
+/// Follows the last row. It is read as a row, unless a quotation mark before it is never closed.
+const END: &[u8] = b"\x1eend of the table\n";
 /// How deep objects are looked into.
 const DEEPEST: usize = 6;
 
@@ -133,6 +135,7 @@ fn table(
         lines: input.lines()?,
         line: Vec::new(),
         given: 0,
+        ended: false,
         row_bytes: &row_bytes,
         too_long: &too_long,
     };
@@ -141,6 +144,7 @@ fn table(
     reader.read_byte_record(&mut record).map_err(csv_error)?;
     let places = places(&record, &mut columns);
     columns.check_asked()?;
+    let mut line = 1;
     loop {
         row_bytes.set(0);
         let more = reader.read_byte_record(&mut record).map_err(csv_error);
@@ -148,9 +152,14 @@ fn table(
             out.skip("line-too-long");
         }
         if !more? {
+            return Err(Error::Unusable(format!(
+                "a quotation mark in the row of line {line} is never closed: the rows after it were not read"
+            )));
+        }
+        if record.as_slice() == END.trim_ascii_end() {
             return Ok(());
         }
-        let line = record.position().map_or(0, csv::Position::line);
+        line = record.position().map_or(0, csv::Position::line);
         let value = |place: &Option<usize>| -> Result<Option<Cow<'_, str>>, row::Reason> {
             let Some(value) = place.and_then(|place| record.get(place)) else { return Ok(None) };
             std::str::from_utf8(value).map(|value| Some(Cow::Borrowed(value))).map_err(|_| "invalid-utf8")
@@ -272,6 +281,8 @@ struct Rows<'a, R> {
     /// The line being given out.
     line: Vec<u8>,
     given: usize,
+    /// [`END`] was given out.
+    ended: bool,
     /// Bytes given out since the last row.
     row_bytes: &'a Cell<u64>,
     too_long: &'a Cell<u64>,
@@ -289,7 +300,15 @@ impl<R: Read> Read for Rows<'_, R> {
                 })
             });
             self.too_long.set(self.too_long.get() + self.lines.take_too_long());
-            let Some(number) = copied? else { return Ok(0) };
+            let number = match copied? {
+                Some(number) => number,
+                None if std::mem::replace(&mut self.ended, true) => return Ok(0),
+                None => {
+                    self.line.clear();
+                    self.line.extend_from_slice(END);
+                    0
+                }
+            };
             if self.row_bytes.get() > LONGEST_ROW {
                 let why = "a row goes on for over 64 MiB: an unclosed quotation mark?";
                 return Err(io::Error::other(format!("{why} (line {number})")));

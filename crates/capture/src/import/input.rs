@@ -15,6 +15,8 @@ use super::lines::Lines;
 /// How much of a file is looked at to recognise it. A rollout's first line alone can hold 22 KB of
 /// instructions.
 const HEAD: u64 = 64 * 1024;
+/// How much is looked at where the first line does not end before.
+const LONGEST_HEAD: usize = 4 * 1024 * 1024;
 
 /// What readers and importers tell the import that they belong to.
 ///
@@ -27,6 +29,8 @@ pub(super) trait Gauge {
     /// The current file was read up to `at`. A second pass over it is no progress; bytes that were
     /// added to it after its size was taken are not counted.
     fn reach(&self, at: u64);
+    /// Asks the sink whether it wants more, where a little on disk is much to go through.
+    fn ask(&self);
 }
 
 /// The sink, and how far the current file was read. Shared by all readers of one import.
@@ -70,6 +74,12 @@ impl Gauge for Meter<'_> {
         self.sink.borrow_mut().stream(source, stream);
     }
 
+    fn ask(&self) {
+        if self.sink.borrow_mut().progress(0) == ControlFlow::Break(()) {
+            self.stopped.set(true);
+        }
+    }
+
     fn reach(&self, at: u64) {
         let (at, reached) = (at.min(self.size.get()), self.reached.get());
         if at > reached {
@@ -86,18 +96,26 @@ pub(super) struct Input<'a> {
     path: &'a Path,
     gauge: &'a dyn Gauge,
     head: Vec<u8>,
+    head_is_whole: bool,
 }
 
 impl<'a> Input<'a> {
     pub(super) fn new(path: &'a Path, gauge: &'a dyn Gauge) -> Result<Self, Error> {
-        let mut input = Self { path, gauge, head: Vec::new() };
-        let mut head = Vec::new();
-        let read = input.open()?.take(HEAD).read_to_end(&mut head);
-        // A compressed file that is cut early still has a head; reading it to the end will say so.
-        if let (Err(error), true) = (read, head.is_empty()) {
-            return Err(error.into());
+        let mut input = Self { path, gauge, head: Vec::new(), head_is_whole: false };
+        let mut content = input.open()?;
+        let (mut head, mut whole) = (Vec::new(), false);
+        // A format is told by whole lines: a longer first line (a prompt beside its counts) is read on.
+        while !whole && (head.is_empty() || is_unfinished(&head)) {
+            let before = head.len() as u64;
+            let read = content.by_ref().take(HEAD).read_to_end(&mut head);
+            whole = head.len() as u64 - before < HEAD;
+            // A compressed file that is cut early still has a head; reading it to the end will say so.
+            if let (Err(error), true) = (read, head.is_empty()) {
+                return Err(error.into());
+            }
         }
-        input.head = head;
+        drop(content);
+        (input.head, input.head_is_whole) = (head, whole);
         Ok(input)
     }
 
@@ -117,7 +135,7 @@ impl<'a> Input<'a> {
 
     /// Whether the content ends within [`head`](Self::head).
     pub(super) fn head_is_whole(&self) -> bool {
-        (self.head.len() as u64) < HEAD
+        self.head_is_whole
     }
 
     /// The content from its start: decompressed, a UTF-8 byte-order mark removed.
@@ -129,8 +147,12 @@ impl<'a> Input<'a> {
         file.rewind()?;
         let raw = Metered { file, at: 0, gauge: self.gauge };
         let mut content: Box<dyn Read + 'a> = match magic[..] {
-            [0x28, 0xb5, 0x2f, 0xfd] => Box::new(zstd::stream::read::Decoder::new(raw)?),
-            [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(raw)),
+            [0x28, 0xb5, 0x2f, 0xfd] => {
+                Box::new(Unpacked { content: zstd::stream::read::Decoder::new(raw)?, gauge: self.gauge })
+            }
+            [0x1f, 0x8b, ..] => {
+                Box::new(Unpacked { content: flate2::read::MultiGzDecoder::new(raw), gauge: self.gauge })
+            }
             _ => Box::new(raw),
         };
         let start = first::<3>(&mut content)?;
@@ -153,9 +175,30 @@ fn first<const N: usize>(reader: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(start)
 }
 
+/// Whether this is text in whose first line the head ends.
+fn is_unfinished(head: &[u8]) -> bool {
+    head.len() < LONGEST_HEAD && !head.contains(&b'\n') && !is_binary(head)
+}
+
 /// Whether a file that begins so is no text. A character that the head cuts in two is no sign.
 pub(super) fn is_binary(head: &[u8]) -> bool {
     head.contains(&0) || std::str::from_utf8(head).is_err_and(|error| error.error_len().is_some())
+}
+
+/// Decompressed content: a few KB on disk can unpack to gigabytes, so the sink is asked at every read.
+struct Unpacked<'a, R> {
+    content: R,
+    gauge: &'a dyn Gauge,
+}
+
+impl<R: Read> Read for Unpacked<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.gauge.ask();
+        if self.gauge.stopped() {
+            return Err(io::Error::other("stopped"));
+        }
+        self.content.read(buffer)
+    }
 }
 
 /// Reads a file and says how far.

@@ -163,6 +163,7 @@ mod tests {
         }
         fn stream(&self, _: &str, _: sseismo_trace::Stream<'_>) {}
         fn reach(&self, _: u64) {}
+        fn ask(&self) {}
     }
 
     /// Lines of `text` as (number, bytes, ended), and how many were too long.
