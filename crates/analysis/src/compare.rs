@@ -2,7 +2,8 @@
 //!
 //! Streams are pushed one by one under the name of their group (a file, or the value of a split column);
 //! [`Comparison::finish`] compares two groups: shares (labels, completed, valid at first parse, on the
-//! count lattice), means and quantiles of tokens, times and cost.
+//! count lattice), means and quantiles of tokens, times and cost. Where one side's events come later and
+//! closer together, the hop that only this side passes is named ([`Hop`]).
 //!
 //! Rows are not independent: the calls of a session share its prompt and its luck. Where sessions (else
 //! turns) are known they are the unit of every interval and test, and the report says which unit it was.
@@ -22,6 +23,7 @@
 //! assert_eq!(report.proportions[0].first.n, 2);
 //! ```
 
+mod hop;
 mod proportion;
 mod quantity;
 mod report;
@@ -33,10 +35,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use sseismo_trace::{ContentCheck, Outcome, Stream};
 
 pub use report::{
-    CompareReport, GroupInfo, LatticeUsed, MeanDifference, Proportion, QuantileRatio, Quantity, QuantitySide,
+    CompareReport, GroupInfo, Hop, LatticeUsed, MeanDifference, Proportion, QuantileRatio, Quantity, QuantitySide,
     SCHEMA, Share, Test, Unit,
 };
 
+use crate::flush::pace;
 use crate::signature::count_lattice::{self, FIELD, Lattice};
 use crate::stats::fdr;
 use proportion::{Trial, proportion};
@@ -97,6 +100,7 @@ impl Comparison {
             let valid = summary.content_check == ContentCheck::Ok;
             flags.push((place(&mut self.flags, "valid at first parse"), valid));
         }
+        let pace = pace(stream);
         let reasoning = summary.usage.reasoning.filter(|_| !summary.folded);
         self.rows.push(Row {
             group,
@@ -104,7 +108,7 @@ impl Comparison {
             turn: summary.turn_key,
             count: reasoning.and_then(count_lattice::whole_count),
             flags,
-            measures: MEASURES.map(|measure| (measure.read)(summary).filter(|v| v.is_finite())),
+            measures: MEASURES.map(|measure| (measure.read)(summary, &pace).filter(|v| v.is_finite())),
         });
     }
 
@@ -126,13 +130,15 @@ impl Comparison {
         let units = Units::of(&rows, sides);
         let view = View { rows, sides, units, names: [first.to_owned(), second.to_owned()] };
         let (lattice, found) = view.lattice();
+        let quantities = view.quantities();
         let mut report = CompareReport {
             schema: SCHEMA.into(),
             groups: [0, 1].map(|side| view.group_info(side)),
             unit: view.units.unit,
             lattice: LatticeUsed { step: lattice.step, offset: lattice.offset, found },
             proportions: view.proportions(&self.flags, lattice),
-            quantities: view.quantities(),
+            hop: hop::between(&view.names, &quantities),
+            quantities,
             associations: view.associations(&self.flags, lattice),
             does_not_prove:
                 "that the split caused a difference: the groups may also differ in prompts, dates, \

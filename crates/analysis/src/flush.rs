@@ -9,7 +9,8 @@
 //!   a summary, last delta → done) is honest silence and comes as [`Gap::Border`].
 //! - A clock that went back leaves a gap unknown; nothing is joined over it.
 //! - Events of one read share its time: they are one frame, and no time between them is made up.
-//! - Keep-alives are not content; that one passed during a gap is remembered.
+//! - Keep-alives are not content. One that passed late in a silence proves that the way was open; one that
+//!   came together with the content after it proves nothing, for it may have been held with it.
 
 use sseismo_trace::{Delta, Kind, Micros, Phase, Stream};
 
@@ -84,7 +85,8 @@ pub struct Flush {
     pub last: Micros,
     /// The silence before it.
     pub gap: Gap,
-    /// A keep-alive came in that silence.
+    /// A keep-alive came in the second half of that silence, and not together with this: what the sender
+    /// had sent before it would have come before it, so most of the silence was the sender's.
     pub keepalive: bool,
     /// What its first event carried.
     pub kind: Kind,
@@ -144,6 +146,29 @@ impl Borders {
     }
 }
 
+/// Keep-alives since the last content event: the latest, and the latest before those that came with it.
+#[derive(Clone, Copy, Debug, Default)]
+struct KeepAlives {
+    latest: Option<Micros>,
+    settled: Option<Micros>,
+}
+
+impl KeepAlives {
+    fn push(&mut self, at: Micros) {
+        if self.latest.is_some_and(|latest| at.since(latest) > COARSE_WINDOW) {
+            self.settled = self.latest;
+        }
+        self.latest = Some(at);
+    }
+
+    /// Whether the sender was silent, with an open way, for most of the time from `last` to `next`.
+    fn prove_silence(self, last: Micros, next: Micros) -> bool {
+        let apart = |at: &Micros| next.since(*at) > COARSE_WINDOW;
+        let open = self.latest.filter(apart).or(self.settled.filter(apart));
+        open.is_some_and(|open| open.since(last) >= next.since(open))
+    }
+}
+
 /// What [`Frames`] remembers of the content event before.
 #[derive(Clone, Copy, Debug)]
 struct Before {
@@ -160,7 +185,7 @@ pub struct Frames {
     last_event: Option<Micros>,
     untimed: bool,
     structural: bool,
-    keepalive: bool,
+    keepalives: KeepAlives,
     pending: Borders,
     /// Long silences on phase borders so far.
     pub borders: Borders,
@@ -183,10 +208,12 @@ impl Frames {
             return None;
         };
         let gap = self.gap(delta, at);
-        let next = Flush::of(delta, at, gap, self.keepalive);
+        let last = self.open.as_ref().map(|open| open.last);
+        let keepalive = last.is_some_and(|last| self.keepalives.prove_silence(last, at));
+        let next = Flush::of(delta, at, gap, keepalive);
         self.settle_borders(gap, at);
         self.before = Some(Before { kind: delta.kind, phase: delta.phase, item_index: delta.item_index });
-        (self.untimed, self.structural, self.keepalive) = (false, false, false);
+        (self.untimed, self.structural, self.keepalives) = (false, false, KeepAlives::default());
         match &mut self.open {
             Some(open) if joins(&next, open, FRAME_WINDOW) => {
                 open.join(&next);
@@ -205,7 +232,9 @@ impl Frames {
     /// Notes an event without content. A keep-alive changes nothing about what is silent.
     fn structure(&mut self, delta: &Delta) {
         if matches!(delta.kind, Kind::Ping | Kind::Comment) {
-            self.keepalive = true;
+            if let Some(at) = delta.t {
+                self.keepalives.push(at);
+            }
             return;
         }
         self.structural = true;

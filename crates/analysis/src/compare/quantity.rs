@@ -3,6 +3,7 @@
 use sseismo_trace::{Micros, Summary};
 
 use super::report::{MeanDifference, QuantileRatio, Quantity, QuantitySide, Test, Unit};
+use crate::flush::Pace;
 use crate::stats::bootstrap::{Observation, quantile_ratio, values_needed};
 use crate::stats::clustered::{Cluster, Estimate, difference};
 use crate::stats::quantile::of_sorted;
@@ -12,27 +13,42 @@ use crate::stats::{ks, mann_whitney, real};
 pub(super) struct Measure {
     name: &'static str,
     unit: &'static str,
-    pub(super) read: fn(&Summary) -> Option<f64>,
+    pub(super) read: fn(&Summary, &Pace) -> Option<f64>,
 }
 
-/// Every column that is compared. Reported token counts only; counts of folded answers are sums and left
-/// out.
-pub(super) const MEASURES: [Measure; 7] = [
+/// Time to the first content event, where the events are known.
+pub(super) const TTFT: &str = "TTFT";
+/// Median time between two content events of a phase.
+pub(super) const INTER_TOKEN: &str = "inter-token latency (median)";
+/// Content events that arrived within a millisecond of each other.
+pub(super) const PER_FLUSH: &str = "events per flush";
+
+/// Everything that is compared: columns of the stream by their names, then what its events say of its
+/// pace. Reported token counts only; counts of folded answers are sums and left out.
+pub(super) const MEASURES: [Measure; 10] = [
     Measure {
         name: "usage_reasoning",
         unit: "tokens",
-        read: |s| s.usage.reasoning.filter(|v| *v >= 0.0 && !s.folded),
+        read: |s, _| s.usage.reasoning.filter(|v| *v >= 0.0 && !s.folded),
     },
     Measure {
         name: "usage_output",
         unit: "tokens",
-        read: |s| s.usage.output.filter(|_| !s.folded).map(real),
+        read: |s, _| s.usage.output.filter(|_| !s.folded).map(real),
     },
-    Measure { name: "t_first_byte", unit: "ms", read: |s| s.t_first_byte.map(milliseconds) },
-    Measure { name: "t_first_reasoning", unit: "ms", read: |s| s.t_first_reasoning.map(milliseconds) },
-    Measure { name: "t_first_output", unit: "ms", read: |s| s.t_first_output.map(milliseconds) },
-    Measure { name: "t_end", unit: "ms", read: |s| s.t_end.map(milliseconds) },
-    Measure { name: "cost_usd", unit: "USD", read: |s| s.cost_usd },
+    Measure { name: "t_first_byte", unit: "ms", read: |s, _| s.t_first_byte.map(milliseconds) },
+    Measure { name: "t_first_reasoning", unit: "ms", read: |s, _| s.t_first_reasoning.map(milliseconds) },
+    Measure { name: "t_first_output", unit: "ms", read: |s, _| s.t_first_output.map(milliseconds) },
+    Measure { name: "t_end", unit: "ms", read: |s, _| s.t_end.map(milliseconds) },
+    Measure { name: "cost_usd", unit: "USD", read: |s, _| s.cost_usd },
+    // Without events it would only repeat t_first_reasoning or t_first_output.
+    Measure {
+        name: TTFT,
+        unit: "ms",
+        read: |_, pace| pace.ttft.filter(|_| pace.events_per_flush.is_some()).map(milliseconds),
+    },
+    Measure { name: INTER_TOKEN, unit: "ms", read: |_, pace| pace.itl_median.map(milliseconds) },
+    Measure { name: PER_FLUSH, unit: "", read: |_, pace| pace.events_per_flush },
 ];
 
 fn milliseconds(span: Micros) -> f64 {

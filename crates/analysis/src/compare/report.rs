@@ -23,11 +23,23 @@ pub struct CompareReport {
     pub quantities: Vec<Quantity>,
     /// Labels by where the reasoning-token count lies, both groups together.
     pub associations: Vec<Proportion>,
+    /// Which side's way holds events back; absent when no such side can be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hop: Option<Hop>,
     /// What no figure here proves.
     pub does_not_prove: String,
     /// Reservations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+}
+
+/// One side's way to us holds events back that pass at once on the other's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Hop {
+    /// The side.
+    pub group: String,
+    /// One sentence with the figures.
+    pub finding: String,
 }
 
 /// One group.
@@ -127,7 +139,7 @@ pub struct Test {
 /// One measured quantity on two sides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Quantity {
-    /// What is measured, by its trace column.
+    /// What is measured: a trace column, or the standard name of what the events say.
     pub name: String,
     /// Its unit.
     pub unit: String,

@@ -1,6 +1,6 @@
 //! The published figures, and what clustering changes.
 
-use sseismo_trace::{Micros, Summary, Usage};
+use sseismo_trace::{Delta, Kind, Micros, Phase, Summary, Usage};
 
 use super::*;
 use crate::stats::golden::assert_close;
@@ -139,4 +139,50 @@ fn the_report_survives_json() {
     let back: CompareReport = serde_json::from_str(&text).expect("the same type");
     assert_eq!(back.proportions.len(), report.proportions.len());
     assert_eq!(back.groups, report.groups);
+}
+
+/// Streams of 60 events each `gap` ms, the first at `first`; `cork` collects for that long. Streams differ
+/// by a millisecond or so, as real ones do.
+fn stream(comparison: &mut Comparison, group: &str, number: i64, [first, gap, cork]: [i64; 3]) {
+    let made = |event: i64| first * 1_000 + event * gap * 1_000 + number * 700 + event % 7 * number * 100;
+    let arrived = |event: i64| match cork * 1_000 {
+        0 => made(event),
+        cork => made(event).div_euclid(cork) * cork + cork + number * 300,
+    };
+    let deltas: Vec<Delta> = (0..60)
+        .map(|event| Delta::new(0, Kind::Text, Phase::Output, Some(Micros(arrived(event)))))
+        .collect();
+    let summary = Summary { t_first_output: deltas[0].t, ..Summary::default() };
+    comparison.push(group, &Stream { summary: &summary, deltas: &deltas, reads: &[] });
+}
+
+fn hop(first: [i64; 3], second: [i64; 3]) -> Option<Hop> {
+    let mut comparison = Comparison::default();
+    for number in 0..6 {
+        stream(&mut comparison, "a", number, first);
+        stream(&mut comparison, "b", number, second);
+    }
+    comparison.finish("a", "b").expect("a comparison").hop
+}
+
+#[test]
+fn the_hop_that_collects_events_is_named_in_both_directions() {
+    let (direct, corked) = ([50, 15, 0], [50, 15, 200]);
+    let forth = hop(direct, corked).expect("a hop");
+    assert_eq!(forth.group, "b");
+    assert!(forth.finding.contains("TTFT +1") && forth.finding.contains("latency -1"), "{}", forth.finding);
+    let back = hop(corked, direct).expect("a hop");
+    assert_eq!(back.group, "a");
+    let figures = |hop: &Hop| hop.finding.split_once(": ").expect("figures").1.to_owned();
+    assert_eq!(figures(&forth), figures(&back));
+}
+
+#[test]
+fn slower_faster_and_equal_routes_are_no_hops() {
+    let direct = [50, 15, 0];
+    assert_eq!(hop(direct, direct), None);
+    assert_eq!(hop(direct, [250, 15, 0]), None, "a longer queue");
+    assert_eq!(hop(direct, [250, 30, 0]), None, "a slower model");
+    assert_eq!(hop(direct, [250, 8, 0]), None, "a longer queue before a faster model");
+    assert_eq!(hop([50, 15, 200], [50, 15, 200]), None, "both behind one");
 }

@@ -2,6 +2,12 @@
 //!
 //! The rules are in the order of what they rule out: our own process first, because a late reader makes
 //! every other picture.
+//!
+//! Reads alone never tell the upstream from a hop that nobody announces. Prompt, drained reads prove that
+//! the other end of *our connection* sent the events together; a hop that holds bytes and an upstream that
+//! writes at intervals left the very same columns in the whole-path test of both. Only the sender's clock
+//! (`events.provider_ts`), a keep-alive that passed meanwhile, or a direct capture tells. Nor does the size
+//! of the reads: a sender that writes 20 kB at once fills reads as a proxy's buffer does.
 
 use std::collections::BTreeSet;
 
@@ -12,25 +18,29 @@ use crate::flush::Flush;
 /// Later than this is late: a prompt reader is 24 µs behind the kernel at the median, a scheduler under
 /// load a few ms.
 const LATE: Micros = Micros(10_000);
-/// A read this large and not drained was a full segment or TLS record: bytes that had been waiting.
-const FULL_READ: u32 = 1_400;
 /// The smallest retransmission timeout of Linux: shorter silences are not a lost packet's.
 const RTO_MIN: Micros = Micros(200_000);
+
+/// What is missing where we read promptly and the other end of the connection sent the events together.
+const SENDER_CLOCK: &str =
+    "events.provider_ts: without the sender's clock a hop that holds bytes looks like a sender that does";
 
 /// A cause, and the columns that would tell more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Judged {
     pub(super) cause: Cause,
     pub(super) missing: BTreeSet<&'static str>,
+    /// The other end of the connection is known to have sent the events together.
+    pub(super) together: bool,
 }
 
 impl Judged {
-    fn proven(cause: Cause) -> Self {
-        Self { cause, missing: BTreeSet::new() }
+    pub(super) fn proven(cause: Cause) -> Self {
+        Self { cause, missing: BTreeSet::new(), together: false }
     }
 
-    fn unknown(missing: &[&'static str]) -> Self {
-        Self { cause: Cause::Unknown, missing: missing.iter().copied().collect() }
+    pub(super) fn unknown(missing: &[&'static str]) -> Self {
+        Self { cause: Cause::Unknown, missing: missing.iter().copied().collect(), together: false }
     }
 }
 
@@ -64,11 +74,7 @@ pub(super) fn judge(stream: &Stream<'_>, group: &Flush, gap: Micros, around: Aro
     if let (Some((from, to)), true) = (group.provider, group.size.events > 1) {
         let spread = to - from;
         if spread >= gap.0 / 2 {
-            return if lost {
-                Judged::proven(Cause::NetworkLoss)
-            } else {
-                held(summary.via.is_some(), reads)
-            };
+            return if lost { Judged::proven(Cause::NetworkLoss) } else { held(summary.via.is_some()) };
         }
         // Provider stamps in whole seconds cannot show that a group was written at once.
         if spread <= gap.0 / 10 && (from % 1_000_000 != 0 || to % 1_000_000 != 0) {
@@ -86,8 +92,8 @@ pub(super) fn judge(stream: &Stream<'_>, group: &Flush, gap: Micros, around: Aro
 }
 
 /// The provider's clock was smooth, so the bytes were held on the way.
-fn held(via: bool, reads: &[Read]) -> Judged {
-    if via || were_waiting(reads) {
+fn held(via: bool) -> Judged {
+    if via {
         Judged::proven(Cause::ProxyBuffering)
     } else {
         Judged::unknown(&["a direct capture of the same upstream, to tell which hop held the bytes"])
@@ -98,9 +104,6 @@ fn by_reads(reads: &[Read], via: bool) -> Judged {
     let Some(first) = reads.first() else {
         return Judged::unknown(&["reads.drained", "reads.kernel_lag_us", "provider_ts"]);
     };
-    if were_waiting(reads) {
-        return Judged::proven(Cause::ProxyBuffering);
-    }
     if !first.drained {
         return Judged::unknown(&["a drained read: more bytes were waiting, nobody knows since when"]);
     }
@@ -110,15 +113,7 @@ fn by_reads(reads: &[Read], via: bool) -> Judged {
     if via {
         return Judged::unknown(&["a direct capture: the answer names a proxy in its via header"]);
     }
-    Judged::proven(Cause::UpstreamBatching)
-}
-
-/// Several full reads within a millisecond: a buffer was emptied.
-fn were_waiting(reads: &[Read]) -> bool {
-    let [head @ .., last] = reads else { return false };
-    let Some(first) = head.first() else { return false };
-    head.iter().all(|read| read.bytes >= FULL_READ && !read.drained)
-        && last.t.since(first.t) < Micros(1_000 * i64::try_from(reads.len()).unwrap_or(i64::MAX / 1_000))
+    Judged { together: true, ..Judged::unknown(&[SENDER_CLOCK]) }
 }
 
 /// Whether our own lateness explains at least half of the silence.
@@ -144,7 +139,7 @@ pub(super) fn of_grid(grid: Grid, most: Judged) -> Judged {
     match (grid, most.cause) {
         (_, Cause::SlowReader) => most,
         (Grid::Bytes { .. }, _) => Judged::proven(Cause::ProxyBuffering),
-        (Grid::Period { ms }, Cause::UpstreamBatching) if CORK_MS.contains(&ms) => {
+        (Grid::Period { ms }, Cause::Unknown) if most.together && CORK_MS.contains(&ms) => {
             Judged::proven(Cause::TcpCoalescing)
         }
         (Grid::Period { .. }, _) => most,
@@ -193,6 +188,9 @@ pub(super) fn next_step(verdict: Verdict, cause: Option<Cause>, missing: &BTreeS
         (Verdict::TooFew, _) => "record more streams of this scope: 30 gaps inside a phase are the least",
         (Verdict::HeldWhole, _) => {
             "look for compression or full buffering on the way: `gzip off` for text/event-stream in nginx, a CDN's or SDK's response buffering"
+        }
+        (_, Some(Cause::Unknown)) if missing.contains(SENDER_CLOCK) => {
+            "capture the upstream once more without the hops before it and `sseismo compare` the two: the other end of our connection sent these events together, and only that tells the upstream from a hop on the way"
         }
         (_, Some(Cause::Unknown)) => {
             let columns: Vec<&str> = missing.iter().copied().collect();

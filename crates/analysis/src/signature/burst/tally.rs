@@ -158,6 +158,7 @@ fn spread(histogram: &Histogram) -> Option<(f64, f64)> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Votes {
     pub(super) counts: Vec<(Cause, u64)>,
+    together: u64,
     missing: BTreeSet<&'static str>,
 }
 
@@ -167,6 +168,7 @@ impl Votes {
             Some((_, count)) => *count += 1,
             None => self.counts.push((judged.cause, 1)),
         }
+        self.together += u64::from(judged.together);
         self.missing.extend(&judged.missing);
     }
 
@@ -176,7 +178,7 @@ impl Votes {
         let cause = self.counts.iter().find(|(_, count)| count * 2 > total).map(|(cause, _)| *cause);
         let cause = cause.unwrap_or(Cause::Unknown);
         let missing = if cause == Cause::Unknown { self.missing.clone() } else { BTreeSet::new() };
-        Judged { cause, missing }
+        Judged { cause, missing, together: self.together * 2 > total }
     }
 }
 

@@ -167,6 +167,31 @@ fn the_cause_of_a_stall_follows_the_columns() {
         stream.deltas = pings.zip(stream.deltas.clone()).flat_map(|(ping, delta)| [ping, delta]).collect();
     };
     assert_eq!(with(&pings), Cause::UpstreamBatching);
+    // A keep-alive that came with the content may have been held with it.
+    let held_pings = |stream: &mut Given| {
+        pings(stream);
+        for pair in stream.deltas.chunks_exact_mut(2) {
+            pair[0].t = pair[1].t;
+        }
+    };
+    assert_eq!(with(&held_pings), Cause::Unknown);
+}
+
+/// Prompt, drained reads, large or small: a hop that nobody announces would have left the same.
+#[test]
+fn reads_alone_do_not_tell_the_upstream_from_a_hop() {
+    for bytes in [900, 16_384] {
+        let mut stream = given(literal_log(3));
+        for (read_id, delta) in (0..).zip(&mut stream.deltas) {
+            let (t, kernel_lag) = (delta.t.unwrap(), Some(Micros(30)));
+            stream.reads.push(Read { read_id, t, bytes, kernel_lag, drained: true, ..Read::default() });
+            delta.first_read = Some(read_id);
+        }
+        let finding = measured(&[stream]);
+        assert_eq!((finding.verdict, finding.cause), (Verdict::Present, Some(Cause::Unknown)));
+        assert!(finding.evidence["missing"][0].as_str().unwrap().starts_with("events.provider_ts"));
+        assert!(finding.next_step.contains("sseismo compare"), "{}", finding.next_step);
+    }
 }
 
 #[test]

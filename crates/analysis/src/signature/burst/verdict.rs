@@ -106,12 +106,8 @@ fn decide(preset: Preset, tally: &Tally) -> Decision<'_> {
     let of_grid = || grid.map(|corked| of_grid(corked.grid, tally.fine.cork_causes.most()));
 
     if tally.held_whole > 0 && tally.held_whole * 2 >= tally.long_streams {
-        let why = Judged {
-            cause: Cause::Unknown,
-            missing: BTreeSet::from([
-                "a direct capture of the same upstream, to tell which hop held the answer",
-            ]),
-        };
+        let why =
+            Judged::unknown(&["a direct capture of the same upstream, to tell which hop held the answer"]);
         return decided(Verdict::HeldWhole, None, Some(why));
     }
     let present = match preset {
@@ -134,7 +130,7 @@ fn decide(preset: Preset, tally: &Tally) -> Decision<'_> {
     }
     let lone = tally.largest.as_ref().map(|largest| largest.judged.clone());
     let border =
-        (tally.borders.over_1s > 0).then(|| Judged { cause: Cause::PhaseBorder, missing: BTreeSet::new() });
+        (tally.borders.over_1s > 0).then(|| Judged::proven(Cause::PhaseBorder));
     if scale.gaps < LEAST_GAPS {
         return decided(Verdict::TooFew, None, lone.or(border));
     }

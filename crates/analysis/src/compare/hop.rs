@@ -1,0 +1,47 @@
+//! Which of two ways to an upstream holds events back.
+//!
+//! In: the compared quantities. Out: one sentence, or nothing. A hop that collects events before it passes
+//! them on makes the first one later (TTFT up), those behind it come together (inter-token latency down,
+//! more events per flush). A slower model raises both times, a faster one with a longer queue leaves the
+//! events per flush alone: neither is taken for a hop. Every interval must exclude "no change".
+
+use super::quantity::{INTER_TOKEN, PER_FLUSH, TTFT};
+use super::report::{Hop, MeanDifference, Quantity};
+
+/// The side whose way holds events back. `names` are those of the two sides.
+pub(super) fn between(names: &[String; 2], quantities: &[Quantity]) -> Option<Hop> {
+    let change = |name: &str| quantities.iter().find(|quantity| quantity.name == name)?.mean_difference;
+    let (ttft, itl, per_flush) = (change(TTFT)?, change(INTER_TOKEN)?, change(PER_FLUSH)?);
+    let guilty = if rises(ttft) && falls(itl) && rises(per_flush) {
+        1
+    } else if falls(ttft) && rises(itl) && falls(per_flush) {
+        0
+    } else {
+        return None;
+    };
+    let figures = [("TTFT", ttft, " ms"), ("inter-token latency", itl, " ms"), (PER_FLUSH, per_flush, "")];
+    let figures = figures.map(|(name, change, unit)| {
+        let [low, high] = change.ci95;
+        // The first side's way is at fault: said from the other side's point of view.
+        let (value, low, high) =
+            if guilty == 1 { (change.value, low, high) } else { (-change.value, -high, -low) };
+        format!("{name} {value:+.1}{unit} ({low:.1} to {high:.1})")
+    });
+    let [guilty, other] = [&names[guilty], &names[1 - guilty]];
+    Some(Hop {
+        group: guilty.clone(),
+        finding: format!(
+            "a hop on the way of {guilty} that {other} does not pass collects events before it passes them \
+             on: {}",
+            figures.join(", ")
+        ),
+    })
+}
+
+fn rises(change: MeanDifference) -> bool {
+    change.ci95[0] > 0.0
+}
+
+fn falls(change: MeanDifference) -> bool {
+    change.ci95[1] < 0.0
+}
