@@ -1,46 +1,13 @@
 //! Real clients through `sseismo relay --observe`, in front of the simulator: they get what they would
 //! get without it, and every stream is recorded.
 
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use sseismo_tests::{Peer, json, needs, root, run, sseismo};
+use sseismo_tests::{Listening, Peer, json, needs, root, run};
 use sseismo_trace::parquet::Dataset;
 use sseismo_trace::{Api, Attribution, Outcome, Summary};
-
-/// One of our verbs that listens; it ends with the test.
-struct Listening {
-    child: Child,
-    url: String,
-}
-
-impl Listening {
-    /// Starts the binary and reads its address, the first line of stdout.
-    fn start(args: &[&str]) -> Self {
-        let mut child = sseismo().args(args).stdout(Stdio::piped()).spawn().expect("the binary starts");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
-        let told: Value = serde_json::from_str(&line).expect("the address as JSON");
-        Self { child, url: told["listening"].as_str().expect("a URL").to_owned() }
-    }
-
-    /// Asks for a graceful end, as a service manager does.
-    fn end(mut self) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &id]).status().expect("kill").success());
-        let status = self.child.wait().expect("it ends");
-        assert!(status.success(), "{status}");
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// Runs `client` against the simulator through the relay; the JSON lines that it printed, and what was
 /// recorded.

@@ -7,8 +7,10 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 mod peer;
+mod process;
 
 pub use peer::{Peer, needs};
+pub use process::{Listening, Program, free_port};
 
 /// The workspace's root.
 pub fn root() -> &'static Path {

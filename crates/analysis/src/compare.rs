@@ -35,8 +35,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use sseismo_trace::{ContentCheck, Outcome, Stream};
 
 pub use report::{
-    CompareReport, GroupInfo, Hop, LatticeUsed, MeanDifference, Proportion, QuantileRatio, Quantity, QuantitySide,
-    SCHEMA, Share, Test, Unit,
+    CompareReport, GroupInfo, Hop, LatticeUsed, MeanDifference, Proportion, QuantileRatio, Quantity,
+    QuantitySide, SCHEMA, Share, Test, Unit,
 };
 
 use crate::flush::pace;

@@ -149,9 +149,8 @@ fn stream(comparison: &mut Comparison, group: &str, number: i64, [first, gap, co
         0 => made(event),
         cork => made(event).div_euclid(cork) * cork + cork + number * 300,
     };
-    let deltas: Vec<Delta> = (0..60)
-        .map(|event| Delta::new(0, Kind::Text, Phase::Output, Some(Micros(arrived(event)))))
-        .collect();
+    let deltas: Vec<Delta> =
+        (0..60).map(|event| Delta::new(0, Kind::Text, Phase::Output, Some(Micros(arrived(event))))).collect();
     let summary = Summary { t_first_output: deltas[0].t, ..Summary::default() };
     comparison.push(group, &Stream { summary: &summary, deltas: &deltas, reads: &[] });
 }

@@ -27,6 +27,9 @@ pub(crate) fn comparison(out: &mut dyn Write, report: &CompareReport) -> io::Res
         let [first, second] = &association.between;
         shares(out, "share within", [first, second], std::slice::from_ref(association))?;
     }
+    if let Some(hop) = &report.hop {
+        writeln!(out, "{BOLD}hop{BOLD:#}: {}", hop.finding)?;
+    }
     for note in &report.notes {
         writeln!(out, "note: {note}")?;
     }

@@ -134,15 +134,14 @@ fn reads_of<'a>(stream: &Stream<'a>, (first, last): (u32, u32)) -> &'a [Read] {
 /// tick and a round trip come on top (HAProxy 2.6: 224 ms at the median).
 const CORK_MS: std::ops::RangeInclusive<f64> = 190.0..=260.0;
 
-/// The cause of an even grid, given what most of its groups say.
+/// The cause of an even grid, given what most of its groups say; what they prove comes first.
 pub(super) fn of_grid(grid: Grid, most: Judged) -> Judged {
     match (grid, most.cause) {
-        (_, Cause::SlowReader) => most,
-        (Grid::Bytes { .. }, _) => Judged::proven(Cause::ProxyBuffering),
+        (Grid::Bytes { full: true, .. }, Cause::Unknown) => Judged::proven(Cause::ProxyBuffering),
         (Grid::Period { ms }, Cause::Unknown) if most.together && CORK_MS.contains(&ms) => {
             Judged::proven(Cause::TcpCoalescing)
         }
-        (Grid::Period { .. }, _) => most,
+        _ => most,
     }
 }
 
@@ -152,7 +151,13 @@ pub(super) enum Grid {
     /// Released by a timer.
     Period { ms: f64 },
     /// Released by a full buffer.
-    Bytes { bytes: f64 },
+    Bytes {
+        /// Bytes of a group.
+        bytes: f64,
+        /// The bytes are more even than the number of events: events of one size, so many at a time, are
+        /// no full buffer.
+        full: bool,
+    },
 }
 
 /// What to do about it.

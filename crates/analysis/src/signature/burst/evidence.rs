@@ -57,7 +57,7 @@ pub struct Evidence {
     pub grid: Option<GridEvidence>,
     /// The longest silence that ended in several events at once, when over 0.5 s.
     pub largest: Option<LateGroup>,
-    /// Late groups by cause, at the scale that decided.
+    /// Late groups by cause, each by itself, at the scale that decided; an even grid may tell more than they.
     pub causes: BTreeMap<String, u64>,
     /// Columns that would have told the cause.
     pub missing: Vec<String>,
@@ -125,7 +125,7 @@ impl From<Corked> for GridEvidence {
     fn from(corked: Corked) -> Self {
         match corked.grid {
             Grid::Period { ms } => Self::Period { ms, spread: corked.spread },
-            Grid::Bytes { bytes } => Self::Bytes { bytes, spread: corked.spread },
+            Grid::Bytes { bytes, .. } => Self::Bytes { bytes, spread: corked.spread },
         }
     }
 }

@@ -62,6 +62,7 @@ pub(super) struct Scale {
     pub(super) sizes: Histogram,
     periods: Histogram,
     bytes: Histogram,
+    counts: Histogram,
     silences: Histogram,
     pub(super) hit_causes: Votes,
     pub(super) cork_causes: Votes,
@@ -81,6 +82,7 @@ impl Scale {
             sizes: Histogram::default(),
             periods: Histogram::default(),
             bytes: Histogram::default(),
+            counts: Histogram::default(),
             silences: Histogram::default(),
             hit_causes: Votes::default(),
             cork_causes: Votes::default(),
@@ -106,8 +108,9 @@ impl Scale {
         let (period, bytes) =
             (spread(&self.periods)?, spread(&self.bytes).filter(|(middle, _)| *middle > 0.0));
         let by_bytes = bytes.filter(|&(_, spread)| spread <= BYTES_SPREAD && spread < period.1);
+        let counts = spread(&self.counts)?.1;
         let (grid, spread) = match by_bytes {
-            Some((bytes, spread)) => (Grid::Bytes { bytes }, spread),
+            Some((bytes, spread)) => (Grid::Bytes { bytes, full: spread < counts }, spread),
             None if period.1 <= PERIOD_SPREAD => (Grid::Period { ms: period.0 / 1e3 }, period.1),
             None => return None,
         };
@@ -132,6 +135,7 @@ impl Scale {
             self.periods.push(group.first.since(before.first).0.unsigned_abs());
             self.silences.push(gap.0.unsigned_abs());
             self.bytes.push(u64::from(group.size.bytes));
+            self.counts.push(u64::from(group.size.events));
         }
     }
 }

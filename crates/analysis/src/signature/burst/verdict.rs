@@ -129,8 +129,7 @@ fn decide(preset: Preset, tally: &Tally) -> Decision<'_> {
         };
     }
     let lone = tally.largest.as_ref().map(|largest| largest.judged.clone());
-    let border =
-        (tally.borders.over_1s > 0).then(|| Judged::proven(Cause::PhaseBorder));
+    let border = (tally.borders.over_1s > 0).then(|| Judged::proven(Cause::PhaseBorder));
     if scale.gaps < LEAST_GAPS {
         return decided(Verdict::TooFew, None, lone.or(border));
     }

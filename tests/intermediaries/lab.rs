@@ -1,0 +1,90 @@
+//! A folder, captures into it, and what the stored columns say of them.
+
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+use sseismo_tests::{json, sseismo};
+use tempfile::TempDir;
+
+/// Streams of one capture, all at once.
+const STREAMS: &str = "4";
+
+/// The files of one test.
+pub(crate) struct Lab(TempDir);
+
+impl Lab {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Starts `sseismo capture` of `url` into the dataset `name`.
+    pub(crate) fn capture(&self, name: &str, url: &str, headers: &[&str]) -> Capture {
+        let body = self.path(&format!("{name}.request"));
+        let request =
+            r#"{"model":"m","stream":true,"reasoning":{"effort":"medium"},"input":"hi","messages":[]}"#;
+        std::fs::write(&body, request).expect("written");
+        let dataset = self.path(name);
+        let mut command = sseismo();
+        command.args(["capture", "--json", "--repeat", STREAMS, "--concurrency", STREAMS, "--url", url]);
+        command.arg("--body").arg(&body).arg("-o").arg(&dataset);
+        for header in headers {
+            command.args(["-H", header]);
+        }
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
+        Capture { child, dataset }
+    }
+}
+
+/// A capture under way; it ends with the test.
+pub(crate) struct Capture {
+    pub(crate) child: Child,
+    dataset: PathBuf,
+}
+
+impl Capture {
+    /// Waits for its end; what `sseismo analyze` says of burst, from the dataset alone.
+    pub(crate) fn judged(mut self) -> Value {
+        let status = self.child.wait().expect("it ends");
+        assert!(status.success(), "{status}");
+        judged(&self.dataset.display().to_string())
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The one finding of burst in a dataset.
+pub(crate) fn judged(dataset: &str) -> Value {
+    let report = json(&["analyze", dataset, "--json"]);
+    let findings = report["findings"].as_array().expect("findings").iter();
+    let mut found: Vec<Value> = findings.filter(|finding| finding["signature"] == "burst").cloned().collect();
+    assert_eq!(found.len(), 1, "{report:#}");
+    let finding = found.remove(0);
+    // For whoever runs it with --nocapture.
+    eprintln!("{}", line(dataset, &finding));
+    finding
+}
+
+fn line(dataset: &str, finding: &Value) -> String {
+    let name = dataset.rsplit('/').next().unwrap_or(dataset);
+    let evidence = &finding["evidence"];
+    format!(
+        "{name}: {} n={} cause={} grid={} per group={} causes={} missing={}",
+        finding["verdict"],
+        finding["n"],
+        finding["cause"],
+        evidence["grid"],
+        evidence["fine"]["events_per_group"],
+        evidence["causes"],
+        evidence["missing"]
+    )
+}
