@@ -189,6 +189,9 @@ fn read(chunk: &Chunk<'_>, learnt: &mut Learnt) -> serde_json::Result<Said> {
         let (raw, summarised) = message.reasoning();
         reasoning += raw;
         summary += summarised;
+        if raw + summarised > 0 {
+            learnt.think.tell_apart();
+        }
         let calls = message.tool_calls.iter().flat_map(|calls| calls.iter());
         let calls = calls.filter_map(|call| call.function.as_ref());
         tool += calls.chain(&message.function_call).map(|call| call.arguments.0).sum::<u32>();

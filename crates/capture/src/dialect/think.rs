@@ -20,6 +20,14 @@ pub(crate) enum Think {
 }
 
 impl Think {
+    /// The server sends reasoning apart from the answer: a tag that opens the answer is text, too. A real
+    /// llama.cpp server with a model of random weights does that.
+    pub(crate) fn tell_apart(&mut self) {
+        if matches!(self, Self::Start) {
+            *self = Self::Outside;
+        }
+    }
+
     /// Characters of `piece` that are reasoning, and that are answer.
     pub(crate) fn split(&mut self, piece: &str) -> (u32, u32) {
         let (mut reasoning, mut answer) = (0_usize, 0_usize);
@@ -94,6 +102,9 @@ mod tests {
         assert_eq!(split(["a<think>b</think>"]), (0, 17));
         assert_eq!(split(["<thin", "g>"]), (0, 7));
         assert_eq!(split(["<think><</think>x"]), (1, 1));
+        let mut apart = Think::default();
+        apart.tell_apart();
+        assert_eq!(apart.split("<think>abc"), (0, 10));
     }
 
     proptest! {
