@@ -154,8 +154,8 @@ pub(super) enum Grid {
     Bytes {
         /// Bytes of a group.
         bytes: f64,
-        /// The bytes are more even than the number of events: events of one size, so many at a time, are
-        /// no full buffer.
+        /// The bytes are clearly more even than the number of events: events of one size, so many at a
+        /// time, are no full buffer.
         full: bool,
     },
 }
