@@ -10,7 +10,10 @@ use super::report::{Hop, MeanDifference, Quantity};
 
 /// The side whose way holds events back. `names` are those of the two sides.
 pub(super) fn between(names: &[String; 2], quantities: &[Quantity]) -> Option<Hop> {
-    let change = |name: &str| quantities.iter().find(|quantity| quantity.name == name)?.mean_difference;
+    let change = |name: &str| {
+        let quantity = quantities.iter().find(|quantity| quantity.name == name)?;
+        quantity.mean_difference.or_else(|| exact(quantity))
+    };
     let (ttft, itl, per_flush) = (change(TTFT)?, change(INTER_TOKEN)?, change(PER_FLUSH)?);
     let guilty = if rises(ttft) && falls(itl) && rises(per_flush) {
         1
@@ -36,6 +39,13 @@ pub(super) fn between(names: &[String; 2], quantities: &[Quantity]) -> Option<Ho
             figures.join(", ")
         ),
     })
+}
+
+/// The difference where neither side varies at all, as events per flush may: nothing to be unsure of.
+fn exact(quantity: &Quantity) -> Option<MeanDifference> {
+    let (first, second) = (quantity.first, quantity.second);
+    let value = second.mean? - first.mean?;
+    first.mean_ci95.and(second.mean_ci95).map(|_| MeanDifference { value, ci95: [value, value] })
 }
 
 fn rises(change: MeanDifference) -> bool {

@@ -105,11 +105,31 @@ fn a_cork_is_named_by_its_grid() {
     assert!(!corked.verdict.is_alarm());
     assert_eq!(corked.cause, Some(Cause::Unknown), "no reads were seen");
 
-    let buffered = measured(&[given(Process::Buffered.deltas(2_000))]);
+    let one_size = measured(&[given(Process::Buffered.deltas(2_000))]);
+    assert_eq!(one_size.cause, Some(Cause::Unknown), "as well so many events at a time as a full buffer");
+
+    let buffered = measured(&[given(buffered())]);
     assert_eq!(buffered.evidence["grid"]["kind"], "bytes");
     assert!((number(&buffered, "/grid/bytes") - 4_200.0).abs() < 150.0);
     assert_eq!(buffered.cause, Some(Cause::ProxyBuffering));
     assert!(buffered.next_step.contains("X-Accel-Buffering"));
+}
+
+/// Events of 100 to 400 bytes each 100 ms, behind a buffer of 4 KiB.
+fn buffered() -> Vec<Delta> {
+    let (mut deltas, mut held, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for seq in 0..600_u32 {
+        // Any numbers without a pattern do: Knuth's multiplicative hash.
+        let wire_bytes = 100 + (seq.wrapping_mul(2_654_435_761) >> 16) % 301;
+        bytes += wire_bytes;
+        held.push(Delta { wire_bytes, ..reasoning(seq, i64::from(seq) * 100, 3) });
+        if bytes >= 4_096 {
+            let released = held.last().and_then(|last| last.t);
+            deltas.extend(held.drain(..).map(|delta| Delta { t: released, ..delta }));
+            bytes = 0;
+        }
+    }
+    deltas
 }
 
 /// Every event of a 200 ms cork in one drained, prompt read: what HAProxy's default does.
