@@ -55,9 +55,9 @@ fn haproxy_corks_by_default_and_not_with_http_no_delay() {
         .env("PROMPT", prompt.to_string());
     let _haproxy = Program::start(&mut command, &[corked, prompt]);
 
-    let direct = lab.capture("direct", &format!("{}/v1/responses", source.url), &[]);
-    let prompt = lab.capture("http-no-delay", &responses(prompt), &[]);
-    let corked = lab.capture("haproxy", &responses(corked), &[]);
+    let direct = lab.capture("direct", &format!("{}/v1/responses", source.url), &[], 2);
+    let prompt = lab.capture("http-no-delay", &responses(prompt), &[], 2);
+    let corked = lab.capture("haproxy", &responses(corked), &[], 2);
     let [direct, prompt, corked] = [direct, prompt, corked].map(Capture::judged);
 
     assert_eq!((said(&direct), said(&prompt)), (("none", None), ("none", None)));
@@ -98,9 +98,9 @@ fn nginx_holds_a_stream_with_gzip_and_not_with_buffering() {
     command.arg("-c").arg(&path).arg("-e").arg(folder.join("error.log"));
     let _nginx = Program::start(&mut command, &[gzip, buffered, unbuffered]);
 
-    let gzip = lab.capture("gzip", &responses(gzip), &["accept-encoding: gzip"]);
-    let buffered = lab.capture("proxy_buffering-on", &responses(buffered), &[]);
-    let unbuffered = lab.capture("proxy_buffering-off", &responses(unbuffered), &[]);
+    let gzip = lab.capture("gzip", &responses(gzip), &["accept-encoding: gzip"], 2);
+    let buffered = lab.capture("proxy_buffering-on", &responses(buffered), &[], 2);
+    let unbuffered = lab.capture("proxy_buffering-off", &responses(unbuffered), &[], 2);
     let [gzip, buffered, unbuffered] = [gzip, buffered, unbuffered].map(Capture::judged);
 
     assert_eq!(said(&gzip), ("held-whole", Some("unknown")));
@@ -115,7 +115,7 @@ fn nginx_holds_a_stream_with_gzip_and_not_with_buffering() {
 #[test]
 fn a_slow_reader_of_our_own_is_named() {
     let (lab, source) = (Lab::new(), steady());
-    let mut capture = lab.capture("stopped", &format!("{}/v1/responses", source.url), &[]);
+    let mut capture = lab.capture("stopped", &format!("{}/v1/responses", source.url), &[], 1);
     let id = capture.child.id().to_string();
     let signal = |name: &str| Command::new("kill").args([name, &id]).status().expect("kill");
     let wait = |ms| std::thread::sleep(Duration::from_millis(ms));
@@ -140,7 +140,7 @@ fn a_hold_on_the_way_is_told_from_the_senders_batching_where_the_columns_allow()
     let source = |speaks, batches| Source { speaks, batches, keepalives: false, via: false };
     let batching = |speaks| source(speaks, true);
     let smooth = |speaks| source(speaks, false);
-    let start = |name: &str, source: Source, held: bool| lab.capture(name, &source.url(held), &[]);
+    let start = |name: &str, source: Source, held: bool| lab.capture(name, &source.url(held), &[], 1);
     let captures = [
         start("chat-batched", batching(Speaks::Chat), false),
         start("chat-held", smooth(Speaks::Chat), true),

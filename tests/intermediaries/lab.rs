@@ -7,8 +7,8 @@ use serde_json::Value;
 use sseismo_tests::{json, sseismo};
 use tempfile::TempDir;
 
-/// Streams of one capture, all at once.
-const STREAMS: &str = "4";
+/// Streams of one capture that are open at once.
+const AT_ONCE: u32 = 4;
 
 /// The files of one test.
 pub(crate) struct Lab(TempDir);
@@ -22,15 +22,16 @@ impl Lab {
         self.0.path().join(name)
     }
 
-    /// Starts `sseismo capture` of `url` into the dataset `name`.
-    pub(crate) fn capture(&self, name: &str, url: &str, headers: &[&str]) -> Capture {
+    /// Starts `sseismo capture` of `url` into the dataset `name`: as many rounds of four streams.
+    pub(crate) fn capture(&self, name: &str, url: &str, headers: &[&str], rounds: u32) -> Capture {
         let body = self.path(&format!("{name}.request"));
         let request =
             r#"{"model":"m","stream":true,"reasoning":{"effort":"medium"},"input":"hi","messages":[]}"#;
         std::fs::write(&body, request).expect("written");
         let dataset = self.path(name);
         let mut command = sseismo();
-        command.args(["capture", "--json", "--repeat", STREAMS, "--concurrency", STREAMS, "--url", url]);
+        let (repeat, at_once) = ((AT_ONCE * rounds).to_string(), AT_ONCE.to_string());
+        command.args(["capture", "--json", "--repeat", &repeat, "--concurrency", &at_once, "--url", url]);
         command.arg("--body").arg(&body).arg("-o").arg(&dataset);
         for header in headers {
             command.args(["-H", header]);
