@@ -101,8 +101,6 @@ fn llama_cpp_is_recorded_delta_for_delta() {
     assert!(!burst.is_empty());
     for finding in findings {
         let verdict = finding["verdict"].as_str().expect("a verdict");
-        eprintln!("{} {verdict} n={}", finding["signature"], finding["n"]);
         assert!(["none", "too-few", "not-measurable"].contains(&verdict), "{finding:#}");
     }
-    eprintln!("{direct:?}");
 }

@@ -40,6 +40,22 @@ fn missing(finding: &Value) -> String {
     finding["evidence"]["missing"].to_string()
 }
 
+/// Captures every way at once. The first is the control: while the machine is too busy for even a direct
+/// stream to arrive evenly, nothing can be said of an intermediary, and all is captured anew, twice at most.
+fn captured<const N: usize>(lab: &Lab, ways: [(&str, String, &[&str]); N]) -> [Value; N] {
+    let once = || {
+        let captures = ways.each_ref().map(|(name, url, headers)| lab.capture(name, url, headers, 2));
+        captures.map(Capture::judged)
+    };
+    let is_quiet = |findings: &[Value; N]| said(&findings[0]) == ("none", None);
+    let first = once();
+    if is_quiet(&first) {
+        return first;
+    }
+    let second = once();
+    if is_quiet(&second) { second } else { once() }
+}
+
 /// HAProxy holds small writes for about 200 ms unless told otherwise; against a direct capture the
 /// comparison names it.
 #[test]
@@ -55,10 +71,15 @@ fn haproxy_corks_by_default_and_not_with_http_no_delay() {
         .env("PROMPT", prompt.to_string());
     let _haproxy = Program::start(&mut command, &[corked, prompt]);
 
-    let direct = lab.capture("direct", &format!("{}/v1/responses", source.url), &[], 2);
-    let prompt = lab.capture("http-no-delay", &responses(prompt), &[], 2);
-    let corked = lab.capture("haproxy", &responses(corked), &[], 2);
-    let [direct, prompt, corked] = [direct, prompt, corked].map(Capture::judged);
+    let direct = format!("{}/v1/responses", source.url);
+    let [direct, prompt, corked] = captured(
+        &lab,
+        [
+            ("direct", direct, &[]),
+            ("http-no-delay", responses(prompt), &[]),
+            ("haproxy", responses(corked), &[]),
+        ],
+    );
 
     assert_eq!((said(&direct), said(&prompt)), (("none", None), ("none", None)));
     assert_eq!(said(&corked), ("coalesced", Some("tcp-coalescing")));
@@ -72,7 +93,6 @@ fn haproxy_corks_by_default_and_not_with_http_no_delay() {
     let compared = |first: &str, second: &str| json(&["compare", first, second, "--json"]);
     for report in [compared(&direct, &corked), compared(&corked, &direct)] {
         assert_eq!(report["hop"]["group"], corked.as_str(), "{report:#}");
-        eprintln!("{}", report["hop"]["finding"]);
     }
     assert_eq!(compared(&direct, &prompt)["hop"], Value::Null);
 }
@@ -98,10 +118,17 @@ fn nginx_holds_a_stream_with_gzip_and_not_with_buffering() {
     command.arg("-c").arg(&path).arg("-e").arg(folder.join("error.log"));
     let _nginx = Program::start(&mut command, &[gzip, buffered, unbuffered]);
 
-    let gzip = lab.capture("gzip", &responses(gzip), &["accept-encoding: gzip"], 2);
-    let buffered = lab.capture("proxy_buffering-on", &responses(buffered), &[], 2);
-    let unbuffered = lab.capture("proxy_buffering-off", &responses(unbuffered), &[], 2);
-    let [gzip, buffered, unbuffered] = [gzip, buffered, unbuffered].map(Capture::judged);
+    let direct = format!("{}/v1/responses", source.url);
+    let [direct, gzip, buffered, unbuffered] = captured(
+        &lab,
+        [
+            ("direct", direct, &[]),
+            ("gzip", responses(gzip), &["accept-encoding: gzip"]),
+            ("proxy_buffering-on", responses(buffered), &[]),
+            ("proxy_buffering-off", responses(unbuffered), &[]),
+        ],
+    );
+    assert_eq!(said(&direct), ("none", None));
 
     assert_eq!(said(&gzip), ("held-whole", Some("unknown")));
     assert!(missing(&gzip).contains("a direct capture"), "{gzip:#}");

@@ -29,6 +29,8 @@ impl Lab {
             r#"{"model":"m","stream":true,"reasoning":{"effort":"medium"},"input":"hi","messages":[]}"#;
         std::fs::write(&body, request).expect("written");
         let dataset = self.path(name);
+        // Of an attempt before.
+        let _ = std::fs::remove_dir_all(&dataset);
         let mut command = sseismo();
         let (repeat, at_once) = ((AT_ONCE * rounds).to_string(), AT_ONCE.to_string());
         command.args(["capture", "--json", "--repeat", &repeat, "--concurrency", &at_once, "--url", url]);
@@ -64,28 +66,10 @@ impl Drop for Capture {
 }
 
 /// The one finding of burst in a dataset.
-pub(crate) fn judged(dataset: &str) -> Value {
+fn judged(dataset: &str) -> Value {
     let report = json(&["analyze", dataset, "--json"]);
     let findings = report["findings"].as_array().expect("findings").iter();
     let mut found: Vec<Value> = findings.filter(|finding| finding["signature"] == "burst").cloned().collect();
     assert_eq!(found.len(), 1, "{report:#}");
-    let finding = found.remove(0);
-    // For whoever runs it with --nocapture.
-    eprintln!("{}", line(dataset, &finding));
-    finding
-}
-
-fn line(dataset: &str, finding: &Value) -> String {
-    let name = dataset.rsplit('/').next().unwrap_or(dataset);
-    let evidence = &finding["evidence"];
-    format!(
-        "{name}: {} n={} cause={} grid={} per group={} causes={} missing={}",
-        finding["verdict"],
-        finding["n"],
-        finding["cause"],
-        evidence["grid"],
-        evidence["fine"]["events_per_group"],
-        evidence["causes"],
-        evidence["missing"]
-    )
+    found.remove(0)
 }
