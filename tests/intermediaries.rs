@@ -42,7 +42,7 @@ fn missing(finding: &Value) -> String {
 
 /// Captures every way at once. The first is the control: while the machine is too busy for even a direct
 /// stream to arrive evenly, nothing can be said of an intermediary, and all is captured anew, twice at most.
-fn captured<const N: usize>(lab: &Lab, ways: [(&str, String, &[&str]); N]) -> [Value; N] {
+fn captured<const N: usize>(lab: &Lab, ways: &[(&str, String, &[&str]); N]) -> [Value; N] {
     let once = || {
         let captures = ways.each_ref().map(|(name, url, headers)| lab.capture(name, url, headers, 2));
         captures.map(Capture::judged)
@@ -74,7 +74,7 @@ fn haproxy_corks_by_default_and_not_with_http_no_delay() {
     let direct = format!("{}/v1/responses", source.url);
     let [direct, prompt, corked] = captured(
         &lab,
-        [
+        &[
             ("direct", direct, &[]),
             ("http-no-delay", responses(prompt), &[]),
             ("haproxy", responses(corked), &[]),
@@ -121,7 +121,7 @@ fn nginx_holds_a_stream_with_gzip_and_not_with_buffering() {
     let direct = format!("{}/v1/responses", source.url);
     let [direct, gzip, buffered, unbuffered] = captured(
         &lab,
-        [
+        &[
             ("direct", direct, &[]),
             ("gzip", responses(gzip), &["accept-encoding: gzip"]),
             ("proxy_buffering-on", responses(buffered), &[]),
