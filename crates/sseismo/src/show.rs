@@ -191,7 +191,7 @@ fn remark(finding: &Finding) -> String {
     }
 }
 
-/// The signature's own lines; a signature without a view of its own shows its evidence as JSON.
+/// The signature's own lines; one without a view of its own lists its evidence, name by name.
 fn evidence(finding: &Finding) -> Vec<String> {
     match finding.signature {
         SignatureId::CountLattice => count_lattice::lines(finding),
@@ -200,8 +200,18 @@ fn evidence(finding: &Finding) -> Vec<String> {
         | SignatureId::Concurrency
         | SignatureId::Saturation
         | SignatureId::Semantic
-        | SignatureId::RetryAmplification => vec![finding.evidence.to_string()],
+        | SignatureId::RetryAmplification => listed(&finding.evidence),
     }
+}
+
+/// Name and value of each figure that is there, nested ones on one line.
+fn listed(evidence: &serde_json::Value) -> Vec<String> {
+    let Some(figures) = evidence.as_object() else { return Vec::new() };
+    figures
+        .iter()
+        .filter(|(_, value)| !value.is_null())
+        .map(|(name, value)| format!("{name}: {value}"))
+        .collect()
 }
 
 /// A table without lines: columns apart by spaces, the header in the same row of columns.

@@ -174,10 +174,9 @@ impl Score for Calls {
                 "deep calls with at most {CALLS} deep calls in the {} s before",
                 WINDOW / 1_000_000
             ),
-            does_not_prove:
-                "It does not prove that the upstream limits concurrency: what comes in piles may be \
+            does_not_prove: "that the upstream limits concurrency: what comes in piles may be \
                              harder work."
-                    .into(),
+                .into(),
             next_step: next_step(verdict).into(),
         }
     }
@@ -190,7 +189,7 @@ fn next_step(verdict: Verdict) -> &'static str {
         }
         Verdict::TooFew => "Record at least 10 piles of more than 6 deep calls, 50 crowded calls in all.",
         Verdict::Present => "Start deep calls further apart, or cap those in flight at 6, and compare.",
-        _ => "Nothing to do.",
+        _ => "nothing to do",
     }
 }
 

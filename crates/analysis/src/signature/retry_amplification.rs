@@ -131,7 +131,7 @@ impl Score for Turns {
             Verdict::Present => {
                 "Look at status and outcome of the first attempts, and let only one layer (client, gateway) retry."
             }
-            _ => "Nothing to do.",
+            _ => "nothing to do",
         };
         let measured = !matches!(verdict, Verdict::NotMeasurable | Verdict::TooFew);
         Finding {

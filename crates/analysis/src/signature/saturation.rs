@@ -184,10 +184,9 @@ impl Score for Checks {
             cause: None,
             labelled: self.labelled,
             compared_with: "all other prompts: shorter ones, and long ones without many digits".into(),
-            does_not_prove:
-                "It does not prove that the model saturates: long numeric questions may simply be \
+            does_not_prove: "that the model saturates: long numeric questions may simply be \
                              harder, or their checks stricter."
-                    .into(),
+                .into(),
             next_step: next_step(verdict, missing),
         }
     }
@@ -201,7 +200,7 @@ fn next_step(verdict: Verdict, missing: Option<&str>) -> String {
             "Send the same numbers in prompts split below 3,200 tokens, and compare the failure shares."
                 .into()
         }
-        (None, _) => "Nothing to do.".into(),
+        (None, _) => "nothing to do".into(),
     }
 }
 

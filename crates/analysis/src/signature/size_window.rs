@@ -211,8 +211,7 @@ impl Score for Sizes {
             cause: None,
             labelled: 0,
             compared_with: "sizes a little smaller and a little larger than the window".into(),
-            does_not_prove:
-                "It does not prove a hot shard: one kind of work may have just that size and be slow.".into(),
+            does_not_prove: "a hot shard: one kind of work may have just that size and be slow.".into(),
             next_step: next_step(verdict, sized).into(),
         }
     }
@@ -226,7 +225,7 @@ fn next_step(verdict: Verdict, sized: usize) -> &'static str {
         }
         Verdict::TooFew => "Record at least 200 calls, 50 sessions in a window and 50 in its flanks.",
         Verdict::Present => "Pad prompts of that window to another size and compare the latency.",
-        _ => "Nothing to do.",
+        _ => "nothing to do",
     }
 }
 
