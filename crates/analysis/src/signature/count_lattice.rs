@@ -147,7 +147,7 @@ impl Signature for CountLattice {
 struct Tally {
     /// By model, because an estimate of one model must not be mixed with reports of another.
     models: BTreeMap<Option<String>, Counts>,
-    /// Streams that reported any token count.
+    /// Streams that reported any token count of their own.
     with_usage: u64,
     /// Of these, streams without a count of reasoning tokens.
     unreported: u64,
@@ -197,15 +197,15 @@ impl Score for Tally {
         if pass != Pass::Baseline || summary.usage == Usage::default() {
             return;
         }
+        if summary.folded {
+            self.folded += 1;
+            return;
+        }
         self.with_usage += 1;
         let Some(reasoning) = summary.usage.reasoning else {
             self.unreported += 1;
             return;
         };
-        if summary.folded {
-            self.folded += 1;
-            return;
-        }
         let Some(value) = whole_count(reasoning) else {
             self.unusable += 1;
             return;

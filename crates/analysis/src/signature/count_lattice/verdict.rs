@@ -252,7 +252,7 @@ impl Words {
                 format!("collect at least {MIN_COUNTS} positive counts per scope"),
             ),
             Verdict::NotMeasurable => (
-                "anything: no token usage is reported (usage_reasoning and the other columns usage_*)".into(),
+                "anything: no usable token counts are reported (usage_reasoning and the other columns usage_*)".into(),
                 "import a source that reports reasoning tokens, or name its column with `--map`".into(),
             ),
             Verdict::None
