@@ -31,6 +31,7 @@ mod generate_content;
 mod messages;
 mod ollama;
 mod responses;
+mod skim;
 mod think;
 
 /// Every API that can be read, one line each.

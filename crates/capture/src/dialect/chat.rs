@@ -15,6 +15,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use sseismo_trace::{Api, Kind, Outcome, Phase, Usage};
 
 use super::field::{Arguments, Few, Piece, Size};
+use super::skim::{self, Json, once};
 use super::{Dialect, Learnt, Marks, Said, count};
 
 #[derive(Debug)]
@@ -154,11 +155,78 @@ impl Dialect for Chat {
     }
 
     fn event(&self, _: &str, data: &str, learnt: &mut Learnt) -> serde_json::Result<Said> {
-        read(&serde_json::from_str(data)?, learnt)
+        match Chunk::skim(data) {
+            Some(chunk) => read(&chunk, learnt),
+            None => read(&serde_json::from_str(data)?, learnt),
+        }
     }
 
     fn whole(&self, body: &str, learnt: &mut Learnt) -> serde_json::Result<()> {
         read(&serde_json::from_str(body)?, learnt).map(drop)
+    }
+}
+
+impl<'a> Chunk<'a> {
+    /// The usual chunk of one choice. Others, and the fields that only they carry, are left to serde.
+    fn skim(data: &'a str) -> Option<Self> {
+        let (mut model, mut choice, mut padding) = (None, None, None);
+        let (mut usage, mut groq, mut error) = (None, None, None);
+        skim::object(data, |json, key| match key {
+            "model" => once(&mut model, json.piece()?),
+            "choices" => json.array(|json| once(&mut choice, Choice::skim(json)?)),
+            "obfuscation" => once(&mut padding, json.size()?),
+            "usage" => once(&mut usage, json.null()?),
+            "x_groq" => once(&mut groq, json.null()?),
+            "error" => once(&mut error, json.null()?),
+            _ => json.skip(),
+        })?;
+        Some(Self {
+            model: model.unwrap_or_default(),
+            choices: Few { first: Some(choice?), rest: Vec::new() },
+            obfuscation: padding.unwrap_or_default(),
+            ..Self::default()
+        })
+    }
+}
+
+impl<'a> Choice<'a> {
+    fn skim(json: &mut Json<'a>) -> Option<Self> {
+        let (mut index, mut delta, mut finish) = (None, None, None);
+        let (mut message, mut text) = (None, None);
+        json.object(|json, key| match key {
+            "index" => once(&mut index, json.number()?),
+            "delta" => once(&mut delta, Message::skim(json)?),
+            "finish_reason" => once(&mut finish, json.piece()?),
+            "message" => once(&mut message, json.null()?),
+            "text" => once(&mut text, json.null()?),
+            _ => json.skip(),
+        })?;
+        let (index, finish_reason) = (index.flatten(), finish.unwrap_or_default());
+        Some(Self { index, delta: Some(delta?), finish_reason, ..Self::default() })
+    }
+}
+
+impl<'a> Message<'a> {
+    fn skim(json: &mut Json<'a>) -> Option<Self> {
+        let (mut content, mut reasoning_content, mut reasoning, mut refusal) = (None, None, None, None);
+        let (mut details, mut tool_calls, mut function_call) = (None, None, None);
+        json.object(|json, key| match key {
+            "content" => once(&mut content, json.piece()?),
+            "reasoning_content" => once(&mut reasoning_content, json.size()?),
+            "reasoning" => once(&mut reasoning, json.size()?),
+            "refusal" => once(&mut refusal, json.size()?),
+            "reasoning_details" => once(&mut details, json.null()?),
+            "tool_calls" => once(&mut tool_calls, json.null()?),
+            "function_call" => once(&mut function_call, json.null()?),
+            _ => json.skip(),
+        })?;
+        Some(Self {
+            content: Content { text: content.unwrap_or_default(), ..Content::default() },
+            reasoning_content: reasoning_content.unwrap_or_default(),
+            reasoning: reasoning.unwrap_or_default(),
+            refusal: refusal.unwrap_or_default(),
+            ..Self::default()
+        })
     }
 }
 
@@ -308,5 +376,77 @@ impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
             }
         }
         json.deserialize_any(Any)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::skim::tests::{broken, event, recorded, same};
+    use super::*;
+
+    fn check(data: &str) {
+        same(
+            data,
+            |learnt| Chat.event("", data, learnt),
+            |learnt| read(&serde_json::from_str(data)?, learnt),
+        );
+    }
+
+    /// Fields of a chunk as they usually are.
+    fn usual() -> impl Strategy<Value = String> {
+        let delta = event(&[
+            ("role", r#""assistant""#),
+            ("content", "<text>"),
+            ("reasoning", "<text>"),
+            ("reasoning_content", "<text>"),
+            ("refusal", "<text>"),
+            ("tool_calls", "null"),
+            ("channel", "<any>"),
+        ]);
+        let choice = (
+            delta,
+            event(&[("index", "0"), ("finish_reason", "<text>"), ("logprobs", "<any>"), ("delta", "<hole>")]),
+        );
+        let chunk = event(&[
+            ("id", "<text>"),
+            ("object", r#""chat.completion.chunk""#),
+            ("created", "<count>"),
+            ("model", "<text>"),
+            ("usage", "null"),
+            ("obfuscation", "<text>"),
+            ("choices", "[<hole>]"),
+        ]);
+        (choice, chunk).prop_map(|((delta, choice), chunk)| {
+            chunk.replacen("<hole>", &choice.replacen("<hole>", &delta, 1), 1)
+        })
+    }
+
+    proptest! {
+        /// Chunks in any order of fields and with any text are skimmed, and serde reads the same.
+        #[test]
+        fn usual_chunks_are_skimmed_as_serde_reads_them(data in usual()) {
+            let whole = data.contains("choices") && data.contains("\"delta\"");
+            prop_assert_eq!(Chunk::skim(&data).is_some(), whole, "{}", data);
+            check(&data);
+        }
+
+        /// What serde cannot read stays unreadable.
+        #[test]
+        fn broken_chunks_are_read_as_serde_reads_them(data in broken(usual())) {
+            check(&data);
+        }
+    }
+
+    #[test]
+    fn recorded_chunks_are_skimmed_as_serde_reads_them() {
+        let (mut chunks, mut skimmed) = (0, 0);
+        for data in recorded() {
+            check(&data);
+            chunks += u32::from(data.contains("chat.completion.chunk"));
+            skimmed += u32::from(Chunk::skim(&data).is_some());
+        }
+        assert!(chunks > 2000 && skimmed * 10 > chunks * 8, "{skimmed} of {chunks}");
     }
 }

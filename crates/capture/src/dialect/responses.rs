@@ -12,6 +12,7 @@ use serde::Deserialize;
 use sseismo_trace::{Api, Kind, Outcome, Phase, Usage};
 
 use super::field::{Few, Piece, Size};
+use super::skim::{self, once};
 use super::{Dialect, Learnt, Marks, Said, count};
 
 #[derive(Debug)]
@@ -134,11 +135,11 @@ impl Dialect for Responses {
     }
 
     fn event(&self, name: &str, data: &str, learnt: &mut Learnt) -> serde_json::Result<Said> {
-        if !name.is_empty() && name != "message" {
-            return named(name, data, learnt);
+        let name = Some(name).filter(|name| !name.is_empty() && *name != "message");
+        if let Some((kind, delta)) = TextDelta::skim(name, data) {
+            return Ok(delta.said(kind, learnt));
         }
-        let step: Step<'_> = serde_json::from_str(data)?;
-        named(&step.kind.0, data, learnt)
+        read(name, data, learnt)
     }
 
     fn whole(&self, body: &str, learnt: &mut Learnt) -> serde_json::Result<()> {
@@ -154,24 +155,36 @@ impl Dialect for Responses {
     }
 }
 
-fn named(name: &str, data: &str, learnt: &mut Learnt) -> serde_json::Result<Said> {
-    match name {
-        "response.output_text.delta" | "response.output.delta" | "response.refusal.delta" => {
-            text(Kind::Text, data)
-        }
-        "response.reasoning_text.delta" | "response.reasoning.delta" => {
-            let said = text(Kind::Reasoning, data)?;
-            learnt.reasoning_chars += u64::from(said.chars);
-            Ok(said)
-        }
-        "response.reasoning_summary_text.delta" | "response.reasoning_summary.delta" => {
-            text(Kind::Summary, data)
-        }
+/// Reads an event, whatever it is.
+fn read(name: Option<&str>, data: &str, learnt: &mut Learnt) -> serde_json::Result<Said> {
+    if let Some(name) = name {
+        return named(name, data, learnt);
+    }
+    let step: Step<'_> = serde_json::from_str(data)?;
+    named(&step.kind.0, data, learnt)
+}
+
+/// The kind of content of a text delta with this name.
+fn content(name: &str) -> Option<Kind> {
+    Some(match name {
+        "response.output_text.delta" | "response.output.delta" | "response.refusal.delta" => Kind::Text,
+        "response.reasoning_text.delta" | "response.reasoning.delta" => Kind::Reasoning,
+        "response.reasoning_summary_text.delta" | "response.reasoning_summary.delta" => Kind::Summary,
         "response.function_call_arguments.delta"
         | "response.custom_tool_call_input.delta"
         | "response.mcp_call_arguments.delta"
         | "response.mcp_call.arguments.delta"
-        | "response.code_interpreter_call_code.delta" => text(Kind::Tool, data),
+        | "response.code_interpreter_call_code.delta" => Kind::Tool,
+        _ => return None,
+    })
+}
+
+fn named(name: &str, data: &str, learnt: &mut Learnt) -> serde_json::Result<Said> {
+    if let Some(kind) = content(name) {
+        let delta: TextDelta = serde_json::from_str(data)?;
+        return Ok(delta.said(kind, learnt));
+    }
+    match name {
         "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" => {
             let event: Whole<'_> = serde_json::from_str(data)?;
             if let Some(answer) = &event.response {
@@ -210,18 +223,54 @@ fn named(name: &str, data: &str, learnt: &mut Learnt) -> serde_json::Result<Said
     }
 }
 
-fn text(kind: Kind, data: &str) -> serde_json::Result<Said> {
-    let event: TextDelta = serde_json::from_str(data)?;
-    let said = Said::content(kind, event.delta.chars);
-    Ok(Said {
-        // The published logs give a count and no text.
-        kind: if event.delta_tokens.is_some() { kind } else { said.kind },
-        item_index: event.output_index,
-        provider_seq: event.sequence_number,
-        tokens: event.delta_tokens,
-        padding: event.obfuscation.bytes,
-        ..said
-    })
+impl TextDelta {
+    /// The usual forms of a text delta, of its kind; the name may be the `type` within.
+    fn skim(name: Option<&str>, data: &str) -> Option<(Kind, Self)> {
+        let mut kind = match name {
+            Some(name) => Some(content(name)?),
+            None => None,
+        };
+        let (mut named, mut delta, mut tokens, mut item, mut seq, mut padding) =
+            (None, None, None, None, None, None);
+        skim::object(data, |json, key| match key {
+            "type" if name.is_none() => {
+                kind = Some(content(&json.piece()?.0)?);
+                once(&mut named, ())
+            }
+            // Not in a text delta, and read from events without a name.
+            "item" => None,
+            "delta" => once(&mut delta, json.size()?),
+            "delta_tokens" => once(&mut tokens, json.number()?),
+            "output_index" => once(&mut item, json.number()?),
+            "sequence_number" => once(&mut seq, json.number()?),
+            "obfuscation" => once(&mut padding, json.size()?),
+            _ => json.skip(),
+        })?;
+        let delta = Self {
+            delta: delta.unwrap_or_default(),
+            delta_tokens: tokens.flatten(),
+            output_index: item.flatten(),
+            sequence_number: seq.flatten(),
+            obfuscation: padding.unwrap_or_default(),
+        };
+        Some((kind?, delta))
+    }
+
+    fn said(&self, kind: Kind, learnt: &mut Learnt) -> Said {
+        if kind == Kind::Reasoning {
+            learnt.reasoning_chars += u64::from(self.delta.chars);
+        }
+        let said = Said::content(kind, self.delta.chars);
+        Said {
+            // The published logs give a count and no text.
+            kind: if self.delta_tokens.is_some() { kind } else { said.kind },
+            item_index: self.output_index,
+            provider_seq: self.sequence_number,
+            tokens: self.delta_tokens,
+            padding: self.obfuscation.bytes,
+            ..said
+        }
+    }
 }
 
 fn step(kind: Kind, data: &str) -> serde_json::Result<(Said, Option<Phase>)> {
@@ -255,5 +304,73 @@ fn learn(answer: &Answer<'_>, learnt: &mut Learnt) {
         "incomplete" | "cancelled" => learnt.end(Outcome::Incomplete),
         "failed" => learnt.end(Outcome::Failed),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::skim::tests::{broken, event, recorded, same};
+    use super::*;
+
+    const NAMES: [Option<&str>; 3] =
+        [None, Some("response.reasoning_text.delta"), Some("response.output_text.delta")];
+
+    fn check(name: Option<&str>, data: &str) {
+        same(
+            data,
+            |learnt| Responses.event(name.unwrap_or_default(), data, learnt),
+            |learnt| read(name, data, learnt),
+        );
+    }
+
+    /// Fields of a text delta as they usually are.
+    fn usual() -> impl Strategy<Value = String> {
+        event(&[
+            ("type", r#""response.reasoning_text.delta""#),
+            ("delta", "<text>"),
+            ("delta_tokens", "<count>"),
+            ("output_index", "7"),
+            ("sequence_number", "<count>"),
+            ("obfuscation", "<text>"),
+            ("item_id", "<text>"),
+            ("logprobs", "<any>"),
+        ])
+    }
+
+    proptest! {
+        /// Text deltas in any order of fields and with any text are skimmed, and serde reads the same.
+        #[test]
+        fn usual_deltas_are_skimmed_as_serde_reads_them(data in usual()) {
+            for name in NAMES {
+                prop_assert!(name.is_none() || TextDelta::skim(name, &data).is_some());
+                check(name, &data);
+            }
+        }
+
+        /// What serde cannot read stays unreadable.
+        #[test]
+        fn broken_deltas_are_read_as_serde_reads_them(data in broken(usual())) {
+            for name in NAMES {
+                check(name, &data);
+            }
+        }
+    }
+
+    #[test]
+    fn recorded_events_are_skimmed_as_serde_reads_them() {
+        let (mut deltas, mut skimmed) = (0, 0);
+        for data in recorded() {
+            for name in NAMES {
+                check(name, &data);
+            }
+            let step: Step<'_> = serde_json::from_str(&data).unwrap_or_default();
+            if content(&step.kind.0).is_some() {
+                deltas += 1;
+                skimmed += u32::from(TextDelta::skim(None, &data).is_some());
+            }
+        }
+        assert!(deltas > 500 && skimmed == deltas, "{skimmed} of {deltas}");
     }
 }
