@@ -6,12 +6,13 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sseismo_tests::{Peer, data, needs, root, run, sseismo};
+use sseismo_trace::parquet::Dataset;
 
 fn vote(args: &[&str]) -> Value {
     let args: Vec<&str> = ["vote", "--json"].iter().chain(args).copied().collect();
@@ -273,6 +274,92 @@ fn a_budget_stops_streams_and_too_few_answers_are_no_quorum() {
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["live"]["quorum"], 2);
     assert_eq!(document["decisions"][0]["no_quorum"], true);
+}
+
+/// `sseismo simulate`; it ends with the test.
+struct Simulator {
+    child: Child,
+    url: String,
+}
+
+impl Simulator {
+    fn start() -> Self {
+        let scenario = root().join("tests/clients/quick.toml");
+        let mut child = sseismo().arg("simulate").arg(scenario).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let told: Value = serde_json::from_str(&line).unwrap();
+        Self { child, url: told["listening"].as_str().unwrap().to_owned() }
+    }
+}
+
+impl Drop for Simulator {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The simulator's right answers end like this.
+const EXTRACT: [&str; 2] = ["--extract", r"regex:(\d+)\.\s*$"];
+
+#[test]
+fn a_live_vote_runs_against_the_simulator() {
+    let simulator = Simulator::start();
+    let url = format!("{}/v1", simulator.url);
+    let flags = ["--model", "m", "--n", "4", "--stop", "never", "--json"];
+    let output = fan_out(&url, &[&flags[..], &EXTRACT].concat()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (decision, live) = (&document["decisions"][0], &document["live"]);
+    assert_eq!((&decision["winner"], &decision["answers"][0]["count"]), (&json!("42"), &json!(4)));
+    assert!(live["cost_usd"].as_f64().unwrap() > 0.0 && live["tokens_est"] == 0, "{live}");
+}
+
+/// What `capture` repeats and keeps is a fan-out; what it does not keep is not there.
+#[test]
+fn captured_answers_are_voted_on_when_their_texts_were_kept() {
+    let simulator = Simulator::start();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let body = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"6 times 7?"}]}"#;
+    std::fs::write(path("req.json"), body).unwrap();
+    let url = format!("{}/v1/chat/completions", simulator.url);
+    let capture = |out: &str, extra: &[&str]| {
+        let (request, out) = (path("req.json"), path(out));
+        let args = ["capture", "--url", &url, "--body", &request, "-o", &out, "--repeat", "5"];
+        let output = run(&[&args[..], extra].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(capture("kept", &["--keep-text"]).contains("WARNING: the texts of answers are STORED"));
+    assert!(!capture("plain", &[]).contains("STORED"));
+    let document = vote(&[&[path("kept").as_str(), "--price", "2:8"][..], &EXTRACT].concat());
+    assert_eq!(
+        (&document["inputs"][0]["fan_outs"], &document["inputs"][0]["samples"]),
+        (&json!(1), &json!(5))
+    );
+    let answer = &document["decisions"][0]["answers"][0];
+    assert_eq!((&answer["answer"], &answer["count"]), (&json!("42"), &json!(5)));
+    let mut billed = 0.0;
+    let mut tokens = 0;
+    let dataset = Dataset::open(std::path::Path::new(&path("kept"))).unwrap();
+    dataset.summaries(|summary| {
+        let count = |tokens: Option<u64>| u32::try_from(tokens.unwrap()).unwrap();
+        let (input, output) = (count(summary.usage.input), count(summary.usage.output));
+        billed += (f64::from(input) * INPUT_PRICE + f64::from(output) * OUTPUT_PRICE) / 1e6;
+        tokens += u64::from(output);
+        std::ops::ControlFlow::Continue(())
+    });
+    assert!(tokens > 0 && answer["tokens"] == tokens, "{answer}");
+    assert!((answer["cost_usd"].as_f64().unwrap() - billed).abs() < 1e-12, "{answer}");
+    // Fifty are asked for, so five are refused with the reason.
+    let refused = run(&["vote", &path("kept"), "--cluster", "hdbscan"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("5 traces are too few for HDBSCAN"));
+    let plain = run(&["vote", &path("plain")]);
+    assert_eq!(plain.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&plain.stderr).contains("--keep-text"));
 }
 
 #[test]

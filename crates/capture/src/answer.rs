@@ -7,7 +7,7 @@
 //!
 //! The framing (server-sent events, NDJSON, one whole JSON answer) follows the content type, else the first
 //! byte. The dialect follows the first event that can only be of one API, else the request's path. No text
-//! is kept; a whole answer is held until it ends.
+//! is kept unless [`Answer::keep_words`] asks for it; a whole answer is held until it ends.
 
 use sseismo_trace::{Api, Body, Chunk, Delta, Frame, Kind, Micros, Outcome, Phase, Summary};
 
@@ -46,6 +46,17 @@ pub struct Counts {
     pub tail_bytes: u64,
     /// The buffer budget was used up, and the rest of the body was not analysed.
     pub over_budget: bool,
+}
+
+/// Text of one kind in one event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Words {
+    /// The event, as [`Delta::seq`] counts; 0 of a whole answer, which has no events.
+    pub seq: u32,
+    /// What the text is.
+    pub kind: Kind,
+    /// The text; never empty.
+    pub text: String,
 }
 
 /// A response body that is being read.
@@ -112,6 +123,8 @@ struct Reader {
     seq: u32,
     first_reasoning: Option<Micros>,
     first_output: Option<Micros>,
+    /// Text that waits to be taken; `None` when nobody asked for it.
+    words: Option<Vec<Words>>,
 }
 
 impl Answer {
@@ -130,6 +143,18 @@ impl Answer {
             first_byte: None,
             end: None,
         }
+    }
+
+    /// Keeps the text from here on, until [`Answer::take_words`] or [`Answer::finish_with_words`] takes it.
+    #[must_use]
+    pub fn keep_words(mut self) -> Self {
+        self.reader.words = Some(Vec::new());
+        self
+    }
+
+    /// The text that came since it was last taken; nothing unless it is kept.
+    pub fn take_words(&mut self) -> Vec<Words> {
+        self.reader.words.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Takes the next bytes of the body and hands on the deltas that they complete. Over budget, the rest
@@ -161,7 +186,16 @@ impl Answer {
     /// Ends the body: hands on what its end completes and fills the fields of `summary` that the body
     /// tells. `outcome` is `Truncated` when the API's own end was not seen; who knows that the client left
     /// or a timer fired, says so afterwards. Fields that the body does not tell are left alone.
-    pub fn finish(mut self, summary: &mut Summary, mut each: impl FnMut(Delta)) -> Counts {
+    pub fn finish(self, summary: &mut Summary, each: impl FnMut(Delta)) -> Counts {
+        self.finish_with_words(summary, each).0
+    }
+
+    /// The same, with the text that was kept and not yet taken. Only here comes that of a whole answer.
+    pub fn finish_with_words(
+        mut self,
+        summary: &mut Summary,
+        mut each: impl FnMut(Delta),
+    ) -> (Counts, Vec<Words>) {
         let reader = &mut self.reader;
         let mut streamed = true;
         match self.framing {
@@ -184,7 +218,7 @@ impl Answer {
         summary.t_first_byte = self.first_byte;
         summary.t_end = self.end;
         self.reader.tell(self.status, summary);
-        self.reader.counts
+        (self.reader.counts, self.reader.words.unwrap_or_default())
     }
 
     /// The API, as far as it is known by now.
@@ -284,6 +318,7 @@ impl Reader {
         let Some(dialect) = self.spoken.or(self.expected) else {
             return Said { padding: blank, ..Said::new(Kind::Meta) };
         };
+        self.hear(dialect, name, data);
         let said = dialect.event(name, data, &mut self.learnt).unwrap_or_else(|_| {
             self.counts.unreadable += 1;
             Said::new(Kind::Meta)
@@ -291,11 +326,24 @@ impl Reader {
         Said { padding: said.padding + blank, ..said }
     }
 
+    /// Keeps the text of an event or of a whole answer, when it is asked for.
+    fn hear(&mut self, dialect: &dyn Dialect, name: &str, json: &str) {
+        let (seq, Some(words)) = (self.seq, &mut self.words) else { return };
+        // What cannot be read has no text, and is counted where it is measured.
+        let Ok(json) = serde_json::from_str(json) else { return };
+        dialect.words(name, &json, &self.learnt, &mut |kind, text| match words.last_mut() {
+            _ if text.is_empty() => {}
+            Some(last) if (last.seq, last.kind) == (seq, kind) => last.text.push_str(text),
+            _ => words.push(Words { seq, kind, text: text.to_owned() }),
+        });
+    }
+
     /// Reads a whole answer. False when it is not one JSON value: NDJSON without a content type begins like
     /// one.
     fn whole(&mut self, body: &str) -> bool {
         self.spoken = dialect::by_content(body);
         let Some(dialect) = self.spoken.or(self.expected) else { return true };
+        self.hear(dialect, "", body);
         dialect.whole(body, &mut self.learnt).is_ok()
     }
 

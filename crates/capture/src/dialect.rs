@@ -1,7 +1,8 @@
 //! Frames to deltas: what an event means in the API that sent it.
 //!
 //! In: an event's name and data. Out: [`Said`], the event reduced to kind, phase and sizes; and [`Learnt`],
-//! what the stream has told about itself so far (model, usage, how it ended). Text is measured and dropped.
+//! what the stream has told about itself so far (model, usage, how it ended). Text is measured and dropped;
+//! who asks for it gets it from [`Dialect::words`].
 //!
 //! One file per API behind [`Dialect`]. To add one: write the file, add its line to [`DIALECTS`], add a
 //! recorded body to `data/sse`.
@@ -18,8 +19,11 @@
 //!
 //! An event that carries two kinds of content is of the kind with more characters.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 use sseismo_trace::{Api, Kind, Outcome, Phase, Usage};
 
 use self::field::Piece;
@@ -66,6 +70,34 @@ pub trait Dialect: Sync + std::fmt::Debug {
     /// # Errors
     /// The JSON error when the body cannot be read.
     fn whole(&self, body: &str, learnt: &mut Learnt) -> serde_json::Result<()>;
+
+    /// Hands on the text of one event or of a whole answer, which the other two only measure. To be called
+    /// before them: `learnt` is what was known until now.
+    fn words(&self, name: &str, json: &Value, learnt: &Learnt, each: &mut dyn FnMut(Kind, &str));
+}
+
+/// The string at a JSON pointer; any other value is empty.
+pub(crate) fn text_at<'a>(json: &'a Value, pointer: &str) -> &'a str {
+    json.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The elements of the list at a JSON pointer.
+pub(crate) fn list_at<'a>(json: &'a Value, pointer: &str) -> &'a [Value] {
+    json.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// Arguments of a tool call, which come as text or as JSON.
+pub(crate) fn arguments_at<'a>(json: &'a Value, pointer: &str) -> Cow<'a, str> {
+    match json.pointer(pointer) {
+        None | Some(Value::Null) => "".into(),
+        Some(Value::String(text)) => text.into(),
+        Some(other) => other.to_string().into(),
+    }
+}
+
+/// The kind of text in which reasoning may stand inline.
+pub(crate) fn inline(is_reasoning: bool) -> Kind {
+    if is_reasoning { Kind::Reasoning } else { Kind::Text }
 }
 
 /// The dialect of requests to `path`; a query is ignored.

@@ -43,7 +43,7 @@ mod tcp;
 pub use anomaly::is_anomalous;
 pub use body::TapBody;
 pub use connector::ConnectError;
-pub use observer::{Exchange, Hash, Note, Observer, RawPiece, Record};
+pub use observer::{Exchange, Hash, Keep, Note, Observer, RawPiece, Record};
 pub use probe::{BadProbe, Probe};
 #[cfg(feature = "record")]
 pub use recording::{open, record};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
-use sseismo_capture::tap::{Note, Observer, Options, Record, SentBody, Tap};
+use sseismo_capture::tap::{Keep, Note, Observer, Options, Record, SentBody, Tap};
 use sseismo_trace::Kind;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -90,7 +90,7 @@ async fn a_slow_consumer_does_not_move_the_stamps() {
     for _attempt in 0..4 {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/v1/chat/completions", listener.local_addr().unwrap());
-        let (observer, notes) = Observer::new(Arc::new(|_: &str, _: &[u8]| 0), false);
+        let (observer, notes) = Observer::new(Arc::new(|_: &str, _: &[u8]| 0), Keep::default());
         let tap = Tap::new(&Options::default()).unwrap();
         let source = tokio::spawn(twins(listener));
         let prompt = tokio::spawn(consume(tap.clone(), observer.clone(), url.clone(), Duration::ZERO));
@@ -118,7 +118,7 @@ async fn nor_does_it_over_http2() {
     for _attempt in 0..4 {
         let (address, source) = http2_source().await;
         let url = format!("http://{address}/v1/chat/completions");
-        let (observer, notes) = Observer::new(Arc::new(|_: &str, _: &[u8]| 0), false);
+        let (observer, notes) = Observer::new(Arc::new(|_: &str, _: &[u8]| 0), Keep::default());
         let tap = Tap::new(&Options { http2_prior_knowledge: true, ..Options::default() }).unwrap();
         let slow = consume(tap, observer, url, Duration::from_millis(20)).await;
         assert!(slow > EVERY * 2 * EVENTS, "the consumer was not slow: {slow:?}");

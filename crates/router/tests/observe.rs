@@ -18,7 +18,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use sseismo_capture::tap::{Note, Observer, Options, RawPiece, Record, Tap};
+use sseismo_capture::tap::{Keep, Note, Observer, Options, RawPiece, Record, Tap};
 use sseismo_router::observe::{Observe, Served, Upstream, serve};
 use sseismo_trace::{Attribution, Kind, Outcome};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -42,7 +42,7 @@ impl Relay {
     async fn start(to: &str, options: &Options, token: Option<&str>) -> Self {
         let hash =
             std::sync::Arc::new(|_: &str, bytes: &[u8]| bytes.iter().map(|&byte| u64::from(byte)).sum());
-        let (observer, notes) = Observer::new(hash, true);
+        let (observer, notes) = Observer::new(hash, Keep { raw: true, text: false });
         let tap = Tap::new(options).unwrap();
         let relay = Observe::new(tap, observer, Upstream::parse(to).unwrap(), token.map(str::to_owned));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -392,7 +392,7 @@ async fn nothing_private_is_ever_written() {
     let (recorder, _) = tap::open(folder.path(), Record::default()).unwrap();
     let hasher = recorder.hasher().clone();
     let hash = std::sync::Arc::new(move |domain: &str, value: &[u8]| hasher.hash(domain, value));
-    let (observer, notes) = Observer::new(hash, false);
+    let (observer, notes) = Observer::new(hash, Keep::default());
     let recording = std::thread::spawn(move || tap::record(&notes, recorder, drop, |_| {}));
 
     let mut script = Script::events(Framing::Chunked, Duration::from_millis(40));
@@ -446,5 +446,52 @@ async fn nothing_private_is_ever_written() {
         std::ops::ControlFlow::Continue(())
     });
     assert_eq!((report.streams, report.events), (1, 24));
+    let texts = dataset.texts(|text| {
+        rows.push(text.text);
+        std::ops::ControlFlow::Continue(())
+    });
+    assert_eq!(texts.parts, 0, "no texts were asked for");
     assert_no_secret("the dataset's rows", rows.concat().as_bytes());
+}
+
+/// Asked for, the answers' texts come back from the dataset; the request's text is stored in no case.
+#[tokio::test]
+async fn texts_come_back_when_they_are_kept() {
+    use sseismo_capture::recorder::Options as Record;
+    use sseismo_capture::tap;
+
+    let folder = tempfile::tempdir().unwrap();
+    let (recorder, _) = tap::open(folder.path(), Record { keep_text: true, ..Record::default() }).unwrap();
+    let hash = std::sync::Arc::new(|_: &str, _: &[u8]| 0);
+    let (observer, notes) = Observer::new(hash, Keep { text: true, raw: false });
+    let recording = std::thread::spawn(move || tap::record(&notes, recorder, drop, |_| {}));
+    let script = Script::events(Framing::Chunked, PAUSE);
+    let (address, _) = http1(script.clone(), None).await;
+    let upstream = Upstream::parse(&format!("http://{address}")).unwrap();
+    let relay = Observe::new(Tap::new(&Options::default()).unwrap(), observer, upstream, None);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let relay_address = listener.local_addr().unwrap();
+    let (stop, stopping) = watch::channel(false);
+    let served = tokio::spawn(serve(listener, relay, stopping, Duration::from_secs(5)));
+    assert_eq!(*send(chat(relay_address)).await.body(), script.body());
+    stop.send(true).unwrap();
+    served.await.unwrap().unwrap();
+    assert_eq!(recording.join().unwrap().trouble, None);
+
+    let dataset = sseismo_trace::parquet::Dataset::open(folder.path()).unwrap();
+    let mut events = std::collections::BTreeMap::new();
+    dataset.streams(|stream| {
+        let content = stream.deltas.iter().filter(|delta| delta.is_content());
+        events.extend(content.map(|delta| (delta.seq, (delta.kind, delta.chars as usize))));
+        std::ops::ControlFlow::Continue(())
+    });
+    let (mut texts, mut all) = (std::collections::BTreeMap::new(), String::new());
+    dataset.texts(|text| {
+        all.push_str(&text.text);
+        texts.insert(text.seq, (text.kind, text.text.chars().count()));
+        std::ops::ControlFlow::Continue(())
+    });
+    assert!(!events.is_empty());
+    assert_eq!(texts, events);
+    assert!(all.contains("secret-answer") && !all.contains("secret-prompt"), "{all}");
 }

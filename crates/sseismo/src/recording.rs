@@ -9,14 +9,18 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use sseismo_capture::recorder::{Limits, Options, Recorder, Status};
-use sseismo_capture::tap::{self, Note, Observer, Record};
+use sseismo_capture::tap::{self, Keep, Note, Observer, Record};
 
 /// Where and how to record.
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Recording {
     /// Folder of the trace dataset; made when it is not there.
     #[arg(short, long, value_name = "DIR")]
     out: PathBuf,
+    /// Keep the text of answers and of reasoning, in `texts/`: for `sseismo vote` and for reading them.
+    #[arg(long)]
+    keep_text: bool,
     /// Keep the bytes of answers with their read boundaries, in `raw/`. They hold the answers' text.
     #[arg(long)]
     keep_raw: bool,
@@ -66,12 +70,21 @@ impl Recording {
         each: impl FnMut(Record) + Send + 'static,
     ) -> anyhow::Result<Running> {
         let options = Options {
+            keep_text: self.keep_text,
             keep_raw: self.keep_raw,
             coarse: self.coarse,
             sample,
             limits: Limits { max_bytes: self.max_bytes, max_age: self.max_age },
             ..Options::default()
         };
+        for (_, what) in
+            [(self.keep_text, "texts"), (self.keep_raw, "bytes")].iter().filter(|(kept, _)| *kept)
+        {
+            tell(&format!(
+                "WARNING: the {what} of answers are STORED in {}: who can read that folder can read them",
+                self.out.display()
+            ));
+        }
         let (recorder, recovered) = tap::open(&self.out, options)
             .with_context(|| format!("cannot record to {}", self.out.display()))?;
         if recovered.streams > 0 {
@@ -85,7 +98,7 @@ impl Recording {
         }
         let hasher = recorder.hasher().clone();
         let hash = Arc::new(move |domain: &str, value: &[u8]| hasher.hash(domain, value));
-        let (observer, notes) = Observer::new(hash, self.keep_raw);
+        let (observer, notes) = Observer::new(hash, Keep { raw: self.keep_raw, text: self.keep_text });
         let thread = std::thread::Builder::new()
             .name("recorder".to_owned())
             .spawn(move || record(&notes, recorder, each))

@@ -21,7 +21,8 @@ const EXAMPLES: &str = "Examples:
 
 /// Passes every request on to one upstream, unchanged, and records how the answers stream.
 ///
-/// No prompt, answer or key is stored; identifiers become hashes that only this dataset knows.
+/// No prompt, answer or key is stored, unless --keep-text or --keep-raw asks for answers; identifiers become
+/// hashes that only this dataset knows.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

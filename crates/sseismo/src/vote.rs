@@ -3,6 +3,7 @@
 //! Offline it reads recorded fan-outs and, where they are labelled, says what each rule is worth. With
 //! `--prompt-file` it fans the prompt out itself and stops as soon as more samples would not matter.
 
+mod dataset;
 mod http;
 mod live;
 mod recorded;
@@ -29,6 +30,7 @@ const EXAMPLES: &str = "Examples:
   sseismo vote data/fanout --labels                 what is each rule worth? (needs samples marked `correct`)
   sseismo vote data/fanout --labels --early-stop    and what does stopping early cost?
   sseismo vote run.jsonl --json | jq '.decisions[] | [.id, .winner, .share]'
+  sseismo vote traces/                              recorded by `sseismo capture --keep-text`
   sseismo vote --prompt-file question.txt --base-url http://127.0.0.1:8080/v1 --model qwen3 --n 8
   sseismo vote --prompt-file q.txt --base-url https://api.openai.com/v1 --key-env OPENAI_API_KEY \\
       --model gpt-5-mini --effort low,high --price 0.25:2.00 --max-usd 0.05
@@ -45,7 +47,8 @@ Only `text` is needed. `answer: null` abstains; without `answer` it is extracted
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// JSON Lines files, or folders of them, with recorded fan-outs.
+    /// JSON Lines files, or folders of them, with recorded fan-outs; or trace datasets recorded with
+    /// --keep-text, in which repetitions of one request are a fan-out.
     #[arg(required_unless_present = "prompt_file", conflicts_with = "prompt_file")]
     paths: Vec<PathBuf>,
     /// How to vote: plurality, largest-cluster, coherence-weighted, cost-weighted, medoid, write-up.
@@ -63,9 +66,12 @@ pub(crate) struct Args {
     model_dir: Option<PathBuf>,
     #[command(flatten)]
     embeddings: http::Args,
-    /// Cosine distance within which traces are neighbours, or `auto` (their median, 0.05 to 0.35).
+    /// Cosine distance within which DBSCAN takes traces for neighbours, or `auto` (their median, 0.05 to 0.35).
     #[arg(long, value_parser = parse_eps)]
     eps: Option<Eps>,
+    /// How traces are clustered: dbscan, or hdbscan for fan-outs of 50 traces and more.
+    #[arg(long, value_enum, default_value_t)]
+    cluster: Cluster,
     /// Flag "no quorum" below this share of the votes.
     #[arg(long, default_value_t = 0.5, value_parser = parse_share)]
     min_share: f64,
@@ -84,6 +90,14 @@ pub(crate) struct Args {
     json: bool,
     #[command(flatten)]
     live: live::Args,
+}
+
+/// How traces are clustered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Cluster {
+    #[default]
+    Dbscan,
+    Hdbscan,
 }
 
 /// One decided fan-out.
@@ -175,7 +189,10 @@ fn fan_out(
 
 fn read(args: &Args, embedder: Option<&dyn Embed>, document: &mut Document) -> anyhow::Result<End> {
     let label = args.labels.as_deref();
-    let (inputs, fan_outs) = recorded::read(&args.paths, args.extract.as_ref(), label)?;
+    let (inputs, fan_outs) = recorded::read(
+        &args.paths,
+        recorded::Wanted { extract: args.extract.as_ref(), label, price: args.live.one_price() },
+    )?;
     let options = Options { min_share: args.min_share, min_votes: 1 };
     let mut worth = worth::Worth::default();
     for fan_out in &fan_outs {
@@ -226,7 +243,9 @@ fn vectors(
     let Some(embedder) = embedder else { return Ok(Vectors { traces: None, tails: None }) };
     let geometry = |texts: &[&str]| -> anyhow::Result<Geometry> {
         let vectors = embedder.embed(texts)?;
-        Ok(Geometry::new(&vectors, args.eps.unwrap_or_else(|| embedder.eps()), embedder.is_semantic())?)
+        let eps = args.eps.unwrap_or_else(|| embedder.eps());
+        let geometry = Geometry::new(&vectors, eps, embedder.is_semantic())?;
+        Ok(if args.cluster == Cluster::Hdbscan { geometry.by_hdbscan()? } else { geometry })
     };
     let traces: Vec<&str> = samples.iter().map(|s| s.trace.as_str()).collect();
     let wants_tails = wants_tails || samples.iter().all(|s| s.answer.is_none());

@@ -61,8 +61,8 @@ pub struct Clusters {
     pub clusters: usize,
     /// Traces in no cluster. A flag to look at, no reason to drop a vote: dropping costs 1 point.
     pub outliers: Vec<usize>,
-    /// Cosine distance within which two traces are neighbours.
-    pub eps: f64,
+    /// Cosine distance within which two traces are neighbours; `None` when HDBSCAN clustered.
+    pub eps: Option<f64>,
     /// Mean cosine over all pairs; `None` for fewer than two traces.
     pub coherence: Option<f64>,
 }

@@ -2,7 +2,7 @@
 //!
 //! Sums run in index order in `f64`, so that the same vectors give the same bits on every machine.
 
-use ndarray::Array2;
+use ndarray::{Array2, ArrayView2};
 
 use super::ballot::count;
 use super::cluster::{self, Error};
@@ -31,7 +31,8 @@ pub struct Geometry {
     cosines: Vec<f64>,
     labels: Vec<Option<usize>>,
     empty: Vec<bool>,
-    eps: f64,
+    /// `None` when HDBSCAN clustered.
+    eps: Option<f64>,
     semantic: bool,
 }
 
@@ -64,17 +65,30 @@ impl Geometry {
                 median_distance(&cosines, &empty).unwrap_or(AUTO_EPS.1).clamp(AUTO_EPS.0, AUTO_EPS.1)
             }
         };
-        let present: Vec<usize> = (0..n).filter(|&i| !empty[i]).collect();
-        let found = cluster::dbscan(
-            &units.select(ndarray::Axis(0), &present).view(),
-            cluster::euclidean_eps(eps),
-            MIN_SAMPLES,
-        )?;
-        let mut labels = vec![None; n];
+        let blank = Self { units, cosines, labels: vec![None; n], empty, eps: Some(eps), semantic };
+        blank.labelled(|points| cluster::dbscan(points, cluster::euclidean_eps(eps), MIN_SAMPLES))
+    }
+
+    /// The same traces in HDBSCAN's clusters instead of DBSCAN's.
+    ///
+    /// # Errors
+    /// When fewer than [`cluster::Hdbscan::MIN_TRACES`] traces are not empty.
+    pub fn by_hdbscan(self) -> Result<Self, Error> {
+        Self { eps: None, ..self }.labelled(cluster::hdbscan_many)
+    }
+
+    /// Clusters what is not empty.
+    fn labelled(
+        mut self,
+        cluster: impl Fn(&ArrayView2<'_, f64>) -> Result<Vec<Option<usize>>, Error>,
+    ) -> Result<Self, Error> {
+        let present: Vec<usize> = (0..self.len()).filter(|&i| !self.empty[i]).collect();
+        let found = cluster(&self.units.select(ndarray::Axis(0), &present).view())?;
+        self.labels.fill(None);
         for (&i, label) in present.iter().zip(found) {
-            labels[i] = label;
+            self.labels[i] = label;
         }
-        Ok(Self { units, cosines, labels, empty, eps, semantic })
+        Ok(self)
     }
 
     /// Number of traces.
@@ -105,8 +119,8 @@ impl Geometry {
         (0..self.len()).filter(|&i| self.labels[i].is_none()).collect()
     }
 
-    /// The cosine distance that made two traces neighbours.
-    pub fn eps(&self) -> f64 {
+    /// The cosine distance that made two traces neighbours; `None` when HDBSCAN clustered, which has none.
+    pub fn eps(&self) -> Option<f64> {
         self.eps
     }
 

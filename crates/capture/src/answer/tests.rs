@@ -98,6 +98,77 @@ fn every_recorded_body_is_read_as_before() {
     });
 }
 
+/// The text that was kept, by event, and the deltas.
+fn heard<'a>(head: &Head<'_>, chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Words>, Vec<Delta>) {
+    let mut answer = Answer::new(head).keep_words();
+    let (mut words, mut deltas) = (Vec::new(), Vec::new());
+    for bytes in chunks {
+        answer.push(Chunk { bytes, read: 0, at: None }, |delta| deltas.push(delta));
+        words.extend(answer.take_words());
+    }
+    let (_, rest) = answer.finish_with_words(&mut Summary::default(), |delta| deltas.push(delta));
+    words.extend(rest);
+    (words, deltas)
+}
+
+/// Every event's text has the characters that were measured in it, and the kind that has the most of them.
+#[test]
+fn the_text_kept_of_recorded_bodies_is_the_text_measured() {
+    insta::glob!("../../../../data/sse", "*.sse*", |path| {
+        let (words, deltas) = heard(&SSE, [body(path).as_slice()]);
+        for delta in deltas {
+            let said: Vec<_> = words.iter().filter(|words| words.seq == delta.seq).collect();
+            let chars: usize = said.iter().map(|words| words.text.chars().count()).sum();
+            let place = format!("{} of {}", delta.seq, path.display());
+            assert_eq!(chars, if delta.is_content() { delta.chars as usize } else { 0 }, "{place}");
+            assert!(chars == 0 || said.iter().any(|words| words.kind == delta.kind), "{place}");
+        }
+    });
+}
+
+#[test]
+fn text_is_kept_only_when_asked_for_and_does_not_depend_on_reads() {
+    let body = recorded("17");
+    let (whole, _) = heard(&SSE, [body.as_slice()]);
+    assert_eq!(heard(&SSE, body.chunks(7)).0, whole);
+    let mut answer = Answer::new(&SSE);
+    answer.push(Chunk { bytes: &body, read: 0, at: None }, drop);
+    assert!(answer.take_words().is_empty());
+    assert!(answer.finish_with_words(&mut Summary::default(), drop).1.is_empty());
+}
+
+#[test]
+fn inline_reasoning_and_whole_answers_are_told_apart_from_the_answer() {
+    let event = |text: &str| format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n");
+    let stream = ["<thi", "nk>six ", "sevens</think>4", "2"].map(event).concat();
+    let words = |head, body: &str| -> Vec<(u32, Kind, String)> {
+        heard(head, [body.as_bytes()]).0.into_iter().map(|w| (w.seq, w.kind, w.text)).collect()
+    };
+    let said = |seq, kind, text: &str| (seq, kind, text.to_owned());
+    assert_eq!(
+        words(&SSE, &stream),
+        [
+            said(1, Kind::Reasoning, "six "),
+            said(2, Kind::Reasoning, "sevens"),
+            said(2, Kind::Text, "4"),
+            said(3, Kind::Text, "2")
+        ]
+    );
+    let both = [said(0, Kind::Reasoning, "six sevens"), said(0, Kind::Text, "42")];
+    for whole in [
+        r#"{"choices":[{"message":{"reasoning_content":"six sevens","content":"42"}}]}"#,
+        r#"{"type":"message","content":[{"type":"thinking","thinking":"six sevens"},{"type":"text","text":"42"}]}"#,
+        r#"{"object":"response","output":[{"type":"reasoning","content":[{"text":"six sevens"}]},{"type":"message","content":[{"text":"42"}]}]}"#,
+        r#"{"model":"m","created_at":"","message":{"thinking":"six sevens","content":"42"},"done":true}"#,
+        r#"{"finish_reason":"COMPLETE","message":{"content":[{"thinking":"six sevens"},{"text":"42"}]}}"#,
+    ] {
+        assert_eq!(words(&JSON, whole), both, "{whole}");
+    }
+    let gemini = r#"[{"candidates":[{"content":{"parts":[{"text":"six","thought":true},{"text":"4"}]}}]},
+        {"candidates":[{"content":{"parts":[{"text":"2"}]}}]}]"#;
+    assert_eq!(words(&JSON, gemini), [said(0, Kind::Summary, "six"), said(0, Kind::Text, "42")]);
+}
+
 /// Deltas as they do not depend on reads.
 fn cut_free(deltas: Vec<Delta>) -> Vec<Delta> {
     let rid = |delta| Delta { first_read: None, extra_reads: 0, wire_bytes: 0, ..delta };

@@ -12,11 +12,12 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
 use sseismo_trace::{Api, Kind, Outcome, Phase, Usage};
 
 use super::field::{Arguments, Few, Piece, Size};
 use super::skim::{self, Json, once};
-use super::{Dialect, Learnt, Marks, Said, count};
+use super::{Dialect, Learnt, Marks, Said, arguments_at, count, inline, list_at, text_at};
 
 #[derive(Debug)]
 pub(super) struct Chat;
@@ -163,6 +164,43 @@ impl Dialect for Chat {
 
     fn whole(&self, body: &str, learnt: &mut Learnt) -> serde_json::Result<()> {
         read(&serde_json::from_str(body)?, learnt).map(drop)
+    }
+
+    fn words(&self, _: &str, json: &Value, learnt: &Learnt, each: &mut dyn FnMut(Kind, &str)) {
+        let mut think = learnt.think;
+        for choice in list_at(json, "/choices") {
+            think.parts(text_at(choice, "/text"), |inner, text| each(inline(inner), text));
+            let message = choice.get("delta").filter(|delta| !delta.is_null());
+            let Some(message) = message.or_else(|| choice.get("message")) else { continue };
+            reasoning_words(message, each);
+            for part in list_at(message, "/content") {
+                for thought in list_at(part, "/thinking") {
+                    each(Kind::Reasoning, text_at(thought, "/text"));
+                }
+                each(Kind::Text, text_at(part, "/text"));
+            }
+            think.parts(text_at(message, "/content"), |inner, text| each(inline(inner), text));
+            each(Kind::Text, text_at(message, "/refusal"));
+            for call in list_at(message, "/tool_calls") {
+                each(Kind::Tool, &arguments_at(call, "/function/arguments"));
+            }
+            each(Kind::Tool, &arguments_at(message, "/function_call/arguments"));
+        }
+    }
+}
+
+/// As [`Message::reasoning`] counts them.
+fn reasoning_words(message: &Value, each: &mut dyn FnMut(Kind, &str)) {
+    let longer = |a: String, b: String| if b.chars().count() > a.chars().count() { b } else { a };
+    let text = |name: &str| text_at(message, name).to_owned();
+    let plain = longer(text("/reasoning_content"), text("/reasoning"));
+    let details = list_at(message, "/reasoning_details");
+    let all = |name: &str| details.iter().map(|detail| text_at(detail, name)).collect::<String>();
+    if details.iter().any(|detail| text_at(detail, "/type") == "reasoning.summary") {
+        each(Kind::Reasoning, &all("/text"));
+        each(Kind::Summary, &longer(all("/summary"), plain));
+    } else {
+        each(Kind::Reasoning, &longer(plain, all("/text")));
     }
 }
 

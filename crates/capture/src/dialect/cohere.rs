@@ -5,10 +5,11 @@
 //! `billed_units` what is charged, so the first is read. `[DONE]` may follow.
 
 use serde::Deserialize;
+use serde_json::Value;
 use sseismo_trace::{Api, Kind, Outcome, Phase, Usage};
 
 use super::field::{Few, Piece, Size};
-use super::{Dialect, Learnt, Marks, Said, count};
+use super::{Dialect, Learnt, Marks, Said, arguments_at, count, list_at, text_at};
 
 #[derive(Debug)]
 pub(super) struct Cohere;
@@ -161,6 +162,19 @@ impl Dialect for Cohere {
         let parts = answer.message.iter().flat_map(|message| message.content.iter());
         learnt.reasoning_chars += parts.map(|part| u64::from(part.thinking.chars)).sum::<u64>();
         Ok(())
+    }
+
+    fn words(&self, _: &str, json: &Value, _: &Learnt, each: &mut dyn FnMut(Kind, &str)) {
+        // A stream sends one content and one call at a time, a whole answer lists of them.
+        let Some(message) = json.pointer("/delta/message").or_else(|| json.get("message")) else { return };
+        each(Kind::Reasoning, text_at(message, "/tool_plan"));
+        for part in message.get("content").into_iter().chain(list_at(message, "/content")) {
+            each(Kind::Reasoning, text_at(part, "/thinking"));
+            each(Kind::Text, text_at(part, "/text"));
+        }
+        for call in message.get("tool_calls").into_iter().chain(list_at(message, "/tool_calls")) {
+            each(Kind::Tool, &arguments_at(call, "/function/arguments"));
+        }
     }
 }
 

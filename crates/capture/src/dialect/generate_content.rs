@@ -7,10 +7,11 @@
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 use sseismo_trace::{Api, Kind, Outcome, Phase, Usage};
 
 use super::field::{Arguments, Few, Piece, Size};
-use super::{Dialect, Learnt, Marks, Said, count};
+use super::{Dialect, Learnt, Marks, Said, arguments_at, count, list_at, text_at};
 
 #[derive(Debug)]
 pub(super) struct GenerateContent;
@@ -108,6 +109,17 @@ impl Dialect for GenerateContent {
             read(&serde_json::from_str(body)?, learnt);
         }
         Ok(())
+    }
+
+    fn words(&self, _: &str, json: &Value, _: &Learnt, each: &mut dyn FnMut(Kind, &str)) {
+        let responses = json.as_array().map_or(std::slice::from_ref(json), Vec::as_slice).iter();
+        let candidates = responses.flat_map(|response| list_at(response, "/candidates"));
+        for part in candidates.flat_map(|candidate| list_at(candidate, "/content/parts")) {
+            let is_thought = part.get("thought").and_then(Value::as_bool) == Some(true);
+            each(if is_thought { Kind::Summary } else { Kind::Text }, text_at(part, "/text"));
+            each(Kind::Tool, &arguments_at(part, "/functionCall/args"));
+            each(Kind::Tool, text_at(part, "/executableCode/code"));
+        }
     }
 }
 

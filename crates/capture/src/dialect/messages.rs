@@ -8,10 +8,11 @@
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 use sseismo_trace::{Api, Kind, Outcome, Phase, Usage};
 
 use super::field::{Few, Piece, Size};
-use super::{Dialect, Learnt, Marks, Said, count};
+use super::{Dialect, Learnt, Marks, Said, arguments_at, count, list_at, text_at};
 
 #[derive(Debug)]
 pub(super) struct Messages;
@@ -134,6 +135,15 @@ impl Dialect for Messages {
             learnt.end(stop(&answer.stop_reason.0));
         }
         Ok(())
+    }
+
+    fn words(&self, _: &str, json: &Value, _: &Learnt, each: &mut dyn FnMut(Kind, &str)) {
+        for block in json.get("delta").into_iter().chain(list_at(json, "/content")) {
+            each(Kind::Reasoning, text_at(block, "/thinking"));
+            each(Kind::Text, text_at(block, "/text"));
+            each(Kind::Tool, text_at(block, "/partial_json"));
+            each(Kind::Tool, &arguments_at(block, "/input"));
+        }
     }
 }
 

@@ -6,10 +6,11 @@
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 use sseismo_trace::{Api, Kind, Outcome, Phase, Usage};
 
 use super::field::{Arguments, Few, Piece, Size};
-use super::{Dialect, Learnt, Marks, Said};
+use super::{Dialect, Learnt, Marks, Said, arguments_at, inline, list_at, text_at};
 
 mod clock;
 
@@ -77,6 +78,18 @@ impl Dialect for Ollama {
     fn whole(&self, body: &str, learnt: &mut Learnt) -> serde_json::Result<()> {
         read(&serde_json::from_str(body)?, learnt);
         Ok(())
+    }
+
+    fn words(&self, _: &str, json: &Value, learnt: &Learnt, each: &mut dyn FnMut(Kind, &str)) {
+        let mut think = learnt.think;
+        each(Kind::Reasoning, text_at(json, "/thinking"));
+        each(Kind::Reasoning, text_at(json, "/message/thinking"));
+        for place in ["/response", "/message/content"] {
+            think.parts(text_at(json, place), |inner, text| each(inline(inner), text));
+        }
+        for call in list_at(json, "/message/tool_calls") {
+            each(Kind::Tool, &arguments_at(call, "/function/arguments"));
+        }
     }
 }
 

@@ -9,11 +9,12 @@
 //! a published account of clustering logs its streams.
 
 use serde::Deserialize;
+use serde_json::Value;
 use sseismo_trace::{Api, Kind, Outcome, Phase, Usage};
 
 use super::field::{Few, Piece, Size};
 use super::skim::{self, once};
-use super::{Dialect, Learnt, Marks, Said, count};
+use super::{Dialect, Learnt, Marks, Said, arguments_at, count, list_at, text_at};
 
 #[derive(Debug)]
 pub(super) struct Responses;
@@ -152,6 +153,24 @@ impl Dialect for Responses {
             learnt.end(Outcome::Failed);
         }
         Ok(())
+    }
+
+    fn words(&self, name: &str, json: &Value, _: &Learnt, each: &mut dyn FnMut(Kind, &str)) {
+        let name = if name.is_empty() || name == "message" { text_at(json, "/type") } else { name };
+        if let Some(kind) = content(name) {
+            each(kind, text_at(json, "/delta"));
+        }
+        for item in list_at(json, "/output") {
+            let kind = if text_at(item, "/type") == "reasoning" { Kind::Reasoning } else { Kind::Text };
+            for part in list_at(item, "/summary") {
+                each(Kind::Summary, text_at(part, "/text"));
+            }
+            for part in list_at(item, "/content") {
+                each(kind, text_at(part, "/text"));
+                each(kind, text_at(part, "/refusal"));
+            }
+            each(Kind::Tool, &arguments_at(item, "/arguments"));
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reasoning inside the answer's text, between `<think>` and `</think>`.
 //!
-//! In: the pieces of one answer's text. Out: how many of a piece's characters are reasoning and how many
-//! are answer; the tags are neither. A tag may be cut anywhere. Only a tag that opens the answer counts:
+//! In: the pieces of one answer's text. Out: what of a piece is reasoning and what is answer; the tags are
+//! neither. A tag may be cut anywhere. Only a tag that opens the answer counts:
 //! later ones are text about tags.
 
 const OPEN: &str = "<think>";
@@ -31,17 +31,26 @@ impl Think {
     /// Characters of `piece` that are reasoning, and that are answer.
     pub(crate) fn split(&mut self, piece: &str) -> (u32, u32) {
         let (mut reasoning, mut answer) = (0_usize, 0_usize);
+        self.parts(piece, |is_reasoning, part| {
+            *(if is_reasoning { &mut reasoning } else { &mut answer }) += part.chars().count();
+        });
+        (super::field::small(reasoning), super::field::small(answer))
+    }
+
+    /// Hands on the parts of `piece`, each with whether it is reasoning. What an earlier piece held back
+    /// because it looked like a tag comes with the piece that shows that it is none.
+    pub(crate) fn parts(&mut self, piece: &str, mut each: impl FnMut(bool, &str)) {
         let mut rest = piece;
         while let Some(c) = rest.chars().next() {
             let after = &rest[c.len_utf8()..];
             match *self {
                 Self::Outside => {
-                    answer += rest.chars().count();
+                    each(false, rest);
                     break;
                 }
                 Self::Inside(0) => {
                     let plain = rest.find('<').unwrap_or(rest.len());
-                    reasoning += rest[..plain].chars().count();
+                    each(true, &rest[..plain]);
                     rest = &rest[plain..];
                     if let Some(after) = rest.strip_prefix('<') {
                         *self = Self::Inside(1);
@@ -55,11 +64,11 @@ impl Think {
                 }
                 Self::Inside(matched) => {
                     // Not the tag: what looked like it is reasoning, and this character is looked at again.
-                    reasoning += matched;
+                    each(true, &CLOSE[..matched]);
                     *self = Self::Inside(0);
                     continue;
                 }
-                Self::Start if c.is_whitespace() => answer += 1,
+                Self::Start if c.is_whitespace() => each(false, &rest[..c.len_utf8()]),
                 Self::Start if c == '<' => *self = Self::Opening(1),
                 Self::Start => {
                     *self = Self::Outside;
@@ -70,14 +79,13 @@ impl Think {
                         if matched + 1 == OPEN.len() { Self::Inside(0) } else { Self::Opening(matched + 1) };
                 }
                 Self::Opening(matched) => {
-                    answer += matched;
+                    each(false, &OPEN[..matched]);
                     *self = Self::Outside;
                     continue;
                 }
             }
             rest = after;
         }
-        (super::field::small(reasoning), super::field::small(answer))
     }
 }
 

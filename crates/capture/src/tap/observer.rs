@@ -26,7 +26,7 @@ use super::connector::Handle;
 use super::decompress::Decompressor;
 use super::sent::{Sent, SentBody};
 use super::{request as asked, response as answered, tcp};
-use crate::answer::{Answer, Head};
+use crate::answer::{Answer, Head, Words};
 use crate::clock;
 
 /// Notes that may wait for the recorder.
@@ -80,9 +80,20 @@ pub enum Note {
         reads: Vec<Read>,
         /// The bytes, when they were asked for.
         raw: Vec<RawPiece>,
+        /// The text, when it was asked for.
+        words: Vec<Words>,
     },
-    /// The stream has ended: all of it once more, except for its bytes.
+    /// The stream has ended: all of it once more, except for its bytes and text.
     End(Box<Record>),
+}
+
+/// What notes hold beside sizes and times. Nothing unless asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Keep {
+    /// The bytes of bodies.
+    pub raw: bool,
+    /// The text of answers.
+    pub text: bool,
 }
 
 /// A keyed hash of a value in a domain (`session`, `caller` …): the same within one dataset, meaningless
@@ -95,7 +106,7 @@ pub struct Observer(Arc<Shared>);
 
 struct Shared {
     hash: Hash,
-    keep_raw: bool,
+    keep: Keep,
     notes: SyncSender<Note>,
     next_id: AtomicU64,
     lost: Arc<AtomicU64>,
@@ -110,10 +121,9 @@ impl fmt::Debug for Observer {
 impl Observer {
     /// An observer whose ids are hashed with `hash`, and the queue of its notes. The queue ends when the
     /// observer and every exchange are gone.
-    pub fn new(hash: Hash, keep_raw: bool) -> (Self, Receiver<Note>) {
+    pub fn new(hash: Hash, keep: Keep) -> (Self, Receiver<Note>) {
         let (notes, queue) = sync_channel(QUEUE);
-        let shared =
-            Shared { hash, keep_raw, notes, next_id: AtomicU64::new(random()), lost: Arc::default() };
+        let shared = Shared { hash, keep, notes, next_id: AtomicU64::new(random()), lost: Arc::default() };
         (Self(Arc::new(shared)), queue)
     }
 
@@ -178,6 +188,15 @@ impl Draft {
 }
 
 impl Exchange {
+    /// The request is one of several that ask the same: `prompt` is what they ask, and only its hash is kept.
+    #[must_use]
+    pub fn repeats(mut self, prompt: &[u8]) -> Self {
+        if let Some(draft) = &mut self.draft {
+            draft.summary.group_id = Some((self.observer.0.hash)("group", prompt));
+        }
+        self
+    }
+
     /// The request's body, to be sent instead of `body`.
     pub fn body<B: Body>(&self, body: B) -> SentBody<B> {
         let sent = self.draft.as_ref().map(|draft| Arc::clone(&draft.sent)).unwrap_or_default();
@@ -241,8 +260,8 @@ fn describe(watch: &Watch, draft: &mut Draft) {
 async fn analyse(observer: Observer, mut draft: Draft, mut watch: Watch, media: Option<String>) {
     let encoding = draft.summary.content_encoding.clone();
     let head = Head { path: &draft.path, content_type: media.as_deref(), status: draft.summary.status };
-    let mut body = Follow::new(&head, encoding.as_deref(), draft.started, watch.head.0);
-    body.keep_raw = observer.0.keep_raw;
+    let keep = observer.0.keep;
+    let mut body = Follow::new(&head, encoding.as_deref(), draft.started, watch.head.0, keep);
     draft.read_request(&observer);
     observer.note(Note::Begin(Box::new(draft.summary.clone())));
     let mut due = None;
@@ -301,16 +320,18 @@ struct Follow {
     last_read: u32,
     /// Some bytes could not be tied to a read.
     untied: bool,
-    keep_raw: bool,
+    keep: Keep,
     raw: Vec<RawPiece>,
+    words: Vec<Words>,
     /// How many deltas, and the reads up to which one, were noted.
     noted: (usize, u32),
 }
 
 impl Follow {
-    fn new(head: &Head<'_>, encoding: Option<&str>, started: Micros, head_read: u32) -> Self {
+    fn new(head: &Head<'_>, encoding: Option<&str>, started: Micros, head_read: u32, keep: Keep) -> Self {
+        let answer = Answer::new(head);
         Self {
-            answer: Some(Answer::new(head)),
+            answer: Some(if keep.text { answer.keep_words() } else { answer }),
             decompressor: Decompressor::of(encoding),
             started,
             deltas: Vec::new(),
@@ -318,8 +339,9 @@ impl Follow {
             resync: false,
             last_read: head_read,
             untied: false,
-            keep_raw: false,
+            keep,
             raw: Vec::new(),
+            words: Vec::new(),
             noted: (0, head_read),
         }
     }
@@ -341,10 +363,11 @@ impl Follow {
                 answer.push(Chunk { bytes, read, at: Some(t) }, |delta| deltas.push(delta));
             })
         });
+        self.words.extend(answer.take_words());
         if matches!(pushed, Some(Err(_))) {
             self.decompressor = None;
         }
-        if self.keep_raw {
+        if self.keep.raw {
             self.raw.push(RawPiece { read: tied_to, t, bytes });
         }
     }
@@ -355,6 +378,7 @@ impl Follow {
             // Ends the event that was cut in two, whose half must not be taken for one.
             if let Some(answer) = &mut self.answer {
                 answer.push(Chunk { bytes: b"\n\n", read: self.last_read, at: None }, |_| {});
+                drop(answer.take_words());
             }
             self.resync = true;
         } else {
@@ -364,7 +388,7 @@ impl Follow {
 
     /// How much is to be noted.
     fn waiting(&self) -> usize {
-        self.deltas.len() - self.noted.0 + self.raw.len()
+        self.deltas.len() - self.noted.0 + self.raw.len() + self.words.len()
     }
 
     fn note(&mut self, observer: &Observer, stream_id: u64, handle: Option<&Handle>) {
@@ -374,8 +398,9 @@ impl Follow {
         let (from, read) = std::mem::replace(&mut self.noted, (self.deltas.len(), self.last_read + 1));
         let deltas = self.deltas[from..].to_vec();
         let reads = handle.map(|handle| handle.ledger.reads(read, self.last_read)).unwrap_or_default();
-        let (events, raw) = (deltas.len() as u64, std::mem::take(&mut self.raw));
-        if observer.0.notes.try_send(Note::Events { stream_id, deltas, reads, raw }).is_err() {
+        let (raw, words) = (std::mem::take(&mut self.raw), std::mem::take(&mut self.words));
+        let events = deltas.len() as u64;
+        if observer.0.notes.try_send(Note::Events { stream_id, deltas, reads, raw, words }).is_err() {
             self.dropped += events;
         }
     }
@@ -384,7 +409,8 @@ impl Follow {
     fn finish(&mut self, mut summary: Summary, end: End) -> Summary {
         let (Some(answer), deltas) = (self.answer.take(), &mut self.deltas) else { return summary };
         summary.outcome = Outcome::Unknown;
-        answer.finish(&mut summary, |delta| deltas.push(delta));
+        let (_, words) = answer.finish_with_words(&mut summary, |delta| deltas.push(delta));
+        self.words.extend(words);
         let unread = self.decompressor.is_none() || self.dropped > 0;
         summary.outcome = match (summary.outcome, end) {
             (Outcome::Unknown | Outcome::Truncated, End::Left) => Outcome::ClientGone,
@@ -425,7 +451,7 @@ mod tests {
         };
         let head =
             Head { path: "/v1/chat/completions", content_type: Some("text/event-stream"), status: Some(200) };
-        let mut body = Follow::new(&head, None, Micros(0), 0);
+        let mut body = Follow::new(&head, None, Micros(0), 0, Keep::default());
         for piece in pieces {
             match piece {
                 Piece::Bytes { bytes, read, at } => body.bytes(bytes, read, at),

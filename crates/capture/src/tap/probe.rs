@@ -123,8 +123,8 @@ impl Probe {
             Request::post(self.uri.clone()).body(Full::new(self.body.clone())).map_err(|e| e.to_string())?;
         request.headers_mut().clone_from(&self.headers);
         let (head, body) = request.into_parts();
-        let exchange =
-            observer.request(&head, self.uri.authority().map_or("", |authority| authority.as_str()));
+        let upstream = self.uri.authority().map_or("", |authority| authority.as_str());
+        let exchange = observer.request(&head, upstream).repeats(&self.body);
         let request = Request::from_parts(head, exchange.body(body));
         match tap.send(request).await {
             Ok(response) => {

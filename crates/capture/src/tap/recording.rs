@@ -44,7 +44,7 @@ pub fn record(
     loop {
         match notes.recv_timeout(TICK) {
             Ok(Note::Begin(summary)) => recorder.begin(&summary),
-            Ok(Note::Events { stream_id, deltas, reads, raw }) => {
+            Ok(Note::Events { stream_id, deltas, reads, raw, words }) => {
                 for read in &reads {
                     // Streams of one HTTP/2 connection tell the same reads; each is stored once.
                     let next = told.entry(read.conn_id).or_default();
@@ -55,6 +55,9 @@ pub fn record(
                 }
                 for delta in &deltas {
                     recorder.delta(stream_id, delta);
+                }
+                for words in &words {
+                    recorder.text(stream_id, words.seq, words.kind, &words.text);
                 }
                 for piece in &raw {
                     recorder.raw(stream_id, piece.read, Some(piece.t), &piece.bytes);

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 
 pub(super) use branch::plain;
 use branch::{Event, Usage};
-use budget::Price;
+pub(super) use budget::Price;
 use plan::Plan;
 
 /// Where and how to fan out.
@@ -61,7 +61,8 @@ pub(super) struct Args {
     /// Seconds for the whole fan-out.
     #[arg(long, default_value_t = 600)]
     timeout: u64,
-    /// USD per million tokens as INPUT:OUTPUT or INPUT:OUTPUT:CACHED; one for all models or one each.
+    /// USD per million tokens as INPUT:OUTPUT or INPUT:OUTPUT:CACHED; one for all models or one each. One also
+    /// prices the tokens of a trace dataset.
     #[arg(long, value_name = "PRICE", value_delimiter = ',', value_parser = budget::parse_price)]
     price: Vec<Price>,
     /// Hard limit for all branches together, prompt and output tokens.
@@ -73,6 +74,19 @@ pub(super) struct Args {
     /// Request field that caps a branch's output under a budget; older servers want `max_tokens`.
     #[arg(long, default_value = "max_completion_tokens")]
     cap_field: String,
+}
+
+impl Args {
+    /// The price of all models, where one was given.
+    pub(super) fn one_price(&self) -> Option<Price> {
+        if let [price] = self.price[..] { Some(price) } else { None }
+    }
+}
+
+/// US dollars for recorded tokens; `None` when the counts were not reported.
+pub(super) fn cost(price: Price, usage: sseismo_trace::Usage) -> Option<f64> {
+    let (input, output) = usage.input.zip(usage.output)?;
+    Some(price.of(Usage { input, output, cached: usage.cached.unwrap_or(0) }))
 }
 
 /// When to stop early.

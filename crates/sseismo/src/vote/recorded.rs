@@ -1,4 +1,4 @@
-//! Recorded fan-outs: JSON Lines, one prompt with all its samples a line.
+//! Recorded fan-outs: JSON Lines, one prompt with all its samples a line, or trace datasets.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -11,6 +11,9 @@ use sseismo_analysis::vote::Sample;
 use sseismo_analysis::vote::answer::{self, Extract};
 use sseismo_analysis::vote::geometry::MAX_TRACES;
 
+use super::dataset;
+use super::live::Price;
+
 /// Longer lines are left out: so many bytes are no fan-out, and would only cost memory.
 const LONGEST: u64 = 64 * 1024 * 1024;
 
@@ -20,7 +23,7 @@ pub(super) struct Input {
     pub(super) path: String,
     pub(super) fan_outs: u64,
     pub(super) samples: u64,
-    /// Lines left out, by reason.
+    /// Lines, or streams and groups of a dataset, left out, by reason.
     pub(super) skipped: BTreeMap<&'static str, u64>,
     /// The first line that was left out.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,21 +50,30 @@ struct Record {
     rest: Map<String, Value>,
 }
 
-/// Reads every file; of a folder, its `.jsonl` files in order of name. `label` names the field that says what
-/// is right.
+/// What is wanted of recorded fan-outs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wanted<'a> {
+    /// How answers are extracted; `None` takes recorded ones where there are any.
+    pub(super) extract: Option<&'a Extract>,
+    /// The field that says what is right.
+    pub(super) label: Option<&'a str>,
+    /// Prices the tokens of streams that have no cost of their own.
+    pub(super) price: Option<Price>,
+}
+
+/// Reads every file; of a folder that is no dataset, its `.jsonl` files in order of name.
 ///
 /// # Errors
 /// When a path does not exist or a folder holds no JSON Lines file.
-pub(super) fn read(
-    paths: &[PathBuf],
-    extract: Option<&Extract>,
-    label: Option<&str>,
-) -> anyhow::Result<(Vec<Input>, Vec<FanOut>)> {
+pub(super) fn read(paths: &[PathBuf], wanted: Wanted<'_>) -> anyhow::Result<(Vec<Input>, Vec<FanOut>)> {
     let mut inputs = Vec::new();
     let mut fan_outs = Vec::new();
     for path in files(paths)? {
         let mut input = Input { path: path.display().to_string(), ..Input::default() };
-        if let Err(error) = read_file(&path, extract, label, &mut input, &mut fan_outs) {
+        if dataset::is_dataset(&path) {
+            let read = dataset::read(&path, wanted, &mut input, &mut fan_outs);
+            input.error = read.err().map(|error| error.to_string());
+        } else if let Err(error) = read_file(&path, wanted.extract, wanted.label, &mut input, &mut fan_outs) {
             input.error = Some(error.to_string());
         } else if input.fan_outs == 0 {
             input.error = Some("no line is a fan-out: each must be a JSON object with `samples`, a list of objects with `text`".to_owned());
@@ -74,7 +86,7 @@ pub(super) fn read(
 fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
-        if !path.is_dir() {
+        if !path.is_dir() || dataset::is_dataset(path) {
             files.push(path.clone());
             continue;
         }
@@ -238,10 +250,10 @@ mod tests {
             "{\"samples\":[{\"text\":\"A: 1\"}]}\n\nnope\n{\"samples\":[{\"text\":\"A: 2\"}]}",
         )
         .unwrap();
-        let (inputs, fan_outs) = read(&[file.path().to_owned()], None, None).unwrap();
+        let (inputs, fan_outs) = read(&[file.path().to_owned()], Wanted::default()).unwrap();
         assert_eq!(fan_outs.len(), 2);
         assert_eq!((inputs[0].skipped["not-json"], inputs[0].first_skipped), (1, Some(3)));
-        let (inputs, _) = read(&[PathBuf::from("/nonexistent")], None, None).unwrap();
+        let (inputs, _) = read(&[PathBuf::from("/nonexistent")], Wanted::default()).unwrap();
         assert!(inputs[0].error.is_some());
     }
 }

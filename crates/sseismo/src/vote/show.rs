@@ -134,10 +134,10 @@ fn one(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
         let stray: Vec<String> = clusters.outliers.iter().map(usize::to_string).collect();
         writeln!(
             out,
-            "traces: {} clusters, stray: {} (cosine eps {:.2}, coherence {})",
+            "traces: {} clusters, stray: {} ({}, coherence {})",
             clusters.clusters,
             if stray.is_empty() { "none".to_owned() } else { stray.join(",") },
-            clusters.eps,
+            clusters.eps.map_or("HDBSCAN".to_owned(), |eps| format!("cosine eps {eps:.2}")),
             clusters.coherence.map_or("-".to_owned(), |c| format!("{c:.3}")),
         )?;
     }

@@ -1,6 +1,7 @@
-//! HDBSCAN by the `hdbscan` crate, for fan-outs of [`Hdbscan::MIN_TRACES`] traces and more.
+//! HDBSCAN by the `hdbscan` crate: a choice for fan-outs of [`Hdbscan::MIN_TRACES`] traces and more.
 //!
-//! Not for fewer: without `allow_single_cluster` a unanimous fan-out comes back all noise.
+//! Not for fewer, see [`hdbscan_many`]. The `write-up` rule calls it for any number all the same, because it
+//! shows what the published rule does.
 
 use hdbscan::{DistanceMetric, HdbscanHyperParams, NnAlgorithm};
 use ndarray::ArrayView2;
@@ -19,8 +20,20 @@ pub struct Hdbscan {
 }
 
 impl Hdbscan {
-    /// Below this number of traces the answer is mostly "all noise".
+    /// Below this number of traces the answer is mostly "all noise", so [`hdbscan_many`] refuses.
     pub const MIN_TRACES: usize = 50;
+}
+
+/// HDBSCAN with scikit-learn's defaults of 5, and with all points allowed to be the one cluster, so that a
+/// unanimous fan-out does not come back all noise.
+///
+/// # Errors
+/// As [`hdbscan`], and when there are fewer points than [`Hdbscan::MIN_TRACES`].
+pub fn hdbscan_many(points: &ArrayView2<'_, f64>) -> Result<Vec<Option<usize>>, Error> {
+    if points.nrows() < Hdbscan::MIN_TRACES {
+        return Err(Error::TooFew { points: points.nrows(), least: Hdbscan::MIN_TRACES });
+    }
+    hdbscan(points, Hdbscan { min_cluster_size: 5, min_samples: 5, allow_single_cluster: true })
 }
 
 /// Cluster of each row; `None` is noise. Numbers are by first appearance.

@@ -196,6 +196,22 @@ fn hdbscan_partitions_as_scikit_learn_on_fan_outs() {
 }
 
 #[test]
+fn hdbscan_is_refused_below_fifty_traces_and_finds_groups_above() {
+    let two = |n: usize| {
+        Array2::from_shape_fn((n, 2), |(i, j)| {
+            // Two groups on a fine grid, far from each other.
+            f64::from(u8::from(i % 2 == 1)) * 9.0
+                + f64::from(u8::try_from((i / 2 + 3 * j) % 7).unwrap()) * 0.01
+        })
+    };
+    let refused = hdbscan_many(&two(49).view()).unwrap_err();
+    assert_eq!(refused, Error::TooFew { points: 49, least: 50 });
+    assert!(refused.to_string().contains("noise"));
+    let labels = hdbscan_many(&two(50).view()).unwrap();
+    assert!(labels.iter().enumerate().all(|(i, label)| *label == Some(i % 2)), "{labels:?}");
+}
+
+#[test]
 fn bad_input_is_an_error() {
     for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let points = array![[0.0, 1.0], [bad, 0.0]];

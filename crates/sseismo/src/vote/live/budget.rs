@@ -11,7 +11,7 @@ const TEMPLATE_TOKENS: u64 = 32;
 
 /// US dollars per million tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Price {
+pub(in crate::vote) struct Price {
     pub(super) input: f64,
     pub(super) output: f64,
     /// Input that the upstream found in its cache.
