@@ -112,6 +112,7 @@ fn heard<'a>(head: &Head<'_>, chunks: impl IntoIterator<Item = &'a [u8]>) -> (Ve
 }
 
 /// Every event's text has the characters that were measured in it, and the kind that has the most of them.
+/// Tool arguments that come as a JSON object are kept without its blanks, so with fewer.
 #[test]
 fn the_text_kept_of_recorded_bodies_is_the_text_measured() {
     insta::glob!("../../../../data/sse", "*.sse*", |path| {
@@ -120,7 +121,9 @@ fn the_text_kept_of_recorded_bodies_is_the_text_measured() {
             let said: Vec<_> = words.iter().filter(|words| words.seq == delta.seq).collect();
             let chars: usize = said.iter().map(|words| words.text.chars().count()).sum();
             let place = format!("{} of {}", delta.seq, path.display());
-            assert_eq!(chars, if delta.is_content() { delta.chars as usize } else { 0 }, "{place}");
+            let measured = if delta.is_content() { delta.chars as usize } else { 0 };
+            let blanks = measured - chars.min(measured);
+            assert!(chars <= measured && (blanks == 0 || delta.kind == Kind::Tool && blanks < 20), "{place}");
             assert!(chars == 0 || said.iter().any(|words| words.kind == delta.kind), "{place}");
         }
     });

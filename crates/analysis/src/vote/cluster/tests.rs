@@ -199,9 +199,9 @@ fn hdbscan_partitions_as_scikit_learn_on_fan_outs() {
 fn hdbscan_is_refused_below_fifty_traces_and_finds_groups_above() {
     let two = |n: usize| {
         Array2::from_shape_fn((n, 2), |(i, j)| {
-            // Two groups on a fine grid, far from each other.
-            f64::from(u8::from(i % 2 == 1)) * 9.0
-                + f64::from(u8::try_from((i / 2 + 3 * j) % 7).unwrap()) * 0.01
+            // Two groups of evenly scattered points (an additive recurrence), far from each other.
+            let spread = [0.754_877_666, 0.569_840_291][j] * f64::from(u8::try_from(i).unwrap());
+            f64::from(u8::from(i % 2 == 1)) * 9.0 + 0.5 * spread.fract()
         })
     };
     let refused = hdbscan_many(&two(49).view()).unwrap_err();
