@@ -322,8 +322,13 @@ fn captured_answers_are_voted_on_when_their_texts_were_kept() {
     let simulator = Simulator::start();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let body = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"6 times 7?"}]}"#;
-    std::fs::write(path("req.json"), body).unwrap();
+    let body = json!({
+        "model": "m",
+        "stream": true,
+        "stream_options": {"include_usage": true},
+        "messages": [{"role": "user", "content": "6 times 7?"}],
+    });
+    std::fs::write(path("req.json"), body.to_string()).unwrap();
     let url = format!("{}/v1/chat/completions", simulator.url);
     let capture = |out: &str, extra: &[&str]| {
         let (request, out) = (path("req.json"), path(out));
