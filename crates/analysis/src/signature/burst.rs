@@ -9,7 +9,7 @@
 //! **Statistic.** Two passes: the first learns what is usual in the scope, the second forms flush groups
 //! at two scales ([`crate::flush`]) and counts *hits*: groups that bring unusually much after a silence
 //! inside a phase that is unusually long. Under health a group is a hit with probability at most
-//! [`verdict::HEALTHY`]; `present` needs two hits and a binomial p ≤ 0.01 (Bonferroni over the scales).
+//! `verdict::HEALTHY`; `present` needs two hits and a binomial p ≤ 0.01 (Bonferroni over the scales).
 //! The token-weighted gap, the Gini coefficient of tokens in 100 ms bins and tokens per group say how
 //! bad it is. Burstiness B, CV and LV are reported and never alarm: one big frame each second is
 //! perfectly regular, and a healthy stream reaches B = 0.405.
