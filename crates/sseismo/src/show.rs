@@ -12,7 +12,7 @@ mod count_lattice;
 
 pub(crate) use comparison::comparison;
 
-/// Inputs beyond this number are summed up by format instead of listed.
+/// Inputs beyond this number are summed up by format instead of listed; notes beyond it are left out.
 const LISTED: usize = 12;
 
 const BOLD: Style = Style::new().bold();
@@ -98,6 +98,9 @@ fn findings(out: &mut dyn Write, findings: &[Finding]) -> io::Result<()> {
     if let Some(one) = blind.first() {
         let scopes = if blind.len() == 1 { "1 scope".to_owned() } else { format!("{} scopes", blind.len()) };
         writeln!(out, "{DIM}not measurable in {scopes}: {}{DIM:#}", one.next_step)?;
+        for note in blind.iter().flat_map(|finding| &finding.notes).take(LISTED) {
+            writeln!(out, "{DIM}note: {note}{DIM:#}")?;
+        }
     }
     let alone = measured.len() == 1;
     measured

@@ -16,7 +16,7 @@ pub(super) fn remark(finding: &Finding) -> String {
         serde_json::from_value::<Evidence>(finding.evidence.clone()).ok().and_then(|e| e.detectable);
     match detectable {
         Some(Detectable { mass: Some(mass), .. }) => format!("would show from {:.1} %", 100.0 * mass),
-        Some(Detectable { mass: None, .. }) => "would show nothing".to_owned(),
+        Some(Detectable { mass: None, .. }) => "too few to show any".to_owned(),
         None => String::new(),
     }
 }
