@@ -28,7 +28,7 @@ impl Hdbscan {
 /// unanimous fan-out does not come back all noise.
 ///
 /// # Errors
-/// As [`hdbscan`], and when there are fewer points than [`Hdbscan::MIN_TRACES`].
+/// As [`hdbscan()`], and when there are fewer points than [`Hdbscan::MIN_TRACES`].
 pub fn hdbscan_many(points: &ArrayView2<'_, f64>) -> Result<Vec<Option<usize>>, Error> {
     if points.nrows() < Hdbscan::MIN_TRACES {
         return Err(Error::TooFew { points: points.nrows(), least: Hdbscan::MIN_TRACES });
