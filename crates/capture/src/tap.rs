@@ -103,6 +103,9 @@ where
             .timer(TokioTimer::new())
             .pool_idle_timeout(POOL_IDLE)
             .http1_preserve_header_case(true)
+            // Told beforehand, the pool opens one connection at a time; left to find out, it opens another for
+            // each request that comes while the first is not yet known to be HTTP/2.
+            .http2_only(options.http2_prior_knowledge)
             .http2_initial_stream_window_size(HTTP2_WINDOW)
             .http2_initial_connection_window_size(4 * HTTP2_WINDOW)
             .build(connector);
