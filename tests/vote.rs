@@ -374,7 +374,7 @@ fn a_real_embeddings_server_clusters_real_traces() {
     };
     let folder = root().join("target/peers/llama-embeddings");
     let mut server = Command::new(python)
-        .arg(root().join("tests/vote/llama_embeddings.py"))
+        .arg(root().join("tests/engine/llama_embeddings.py"))
         .arg(folder.join("random.gguf"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -1,8 +1,7 @@
-"""A real llama.cpp server with a tiny model of random weights, for embeddings. Prints its port when ready."""
+"""What the real llama.cpp servers of the tests share: a tiny model of random weights, and serving it."""
 
 import socket
 import sys
-import time
 
 import gguf
 import numpy
@@ -11,11 +10,13 @@ import xllamacpp
 WIDTH, HEADS, LAYERS, INNER = 64, 4, 2, 128
 
 
-def write_model(path):
-    """One token for each byte, so that any text can be embedded."""
-    tokens = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)] + ["▁"]
+def write_model(path, *, marks=(), words=("▁",), template=None, spread):
+    """One token for each byte, then `marks` (control words of the template) and `words`. `spread` is the standard
+    deviation of the weights."""
+    words = list(words)
+    tokens = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)] + list(marks) + words
     kinds = [gguf.TokenType.UNKNOWN] + [gguf.TokenType.CONTROL] * 2 + [gguf.TokenType.BYTE] * 256
-    kinds.append(gguf.TokenType.NORMAL)
+    kinds += [gguf.TokenType.USER_DEFINED] * len(marks) + [gguf.TokenType.NORMAL] * len(words)
     random = numpy.random.default_rng(1)
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name("random")
@@ -31,14 +32,16 @@ def write_model(path):
     writer.add_tokenizer_model("llama")
     writer.add_tokenizer_pre("default")
     writer.add_token_list(tokens)
-    writer.add_token_scores([0.0] * len(tokens))
+    writer.add_token_scores([0.0] * (len(tokens) - len(words)) + [-float(rank) for rank in range(len(words))])
     writer.add_token_types([int(kind) for kind in kinds])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_unk_token_id(0)
+    if template is not None:
+        writer.add_chat_template(template)
 
     def tensor(name, *shape):
-        writer.add_tensor(name, (random.standard_normal(shape) * 0.1).astype(numpy.float32))
+        writer.add_tensor(name, (random.standard_normal(shape) * spread).astype(numpy.float32))
 
     def ones(name):
         writer.add_tensor(name, numpy.ones(WIDTH, numpy.float32))
@@ -66,27 +69,18 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def main(path):
-    write_model(path)
+def serve(path, configure):
+    """Serves the model on loopback, as `configure` sets the parameters; prints the port when ready."""
     params = xllamacpp.CommonParams()
     params.model.path = path
     params.port = free_port()
     params.hostnames = ["127.0.0.1"]
-    params.n_ctx = 16384
-    params.n_batch = 4096
-    params.n_ubatch = 4096
-    params.n_parallel = 4
     params.cpuparams.n_threads = 1
     params.cpuparams_batch.n_threads = 1
     params.warmup = False
-    params.embedding = True
-    params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+    configure(params)
     server = xllamacpp.Server(params)
     print(f"port {params.port}", flush=True)
     # Until whoever started this closes our standard input.
     sys.stdin.read()
     del server
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
