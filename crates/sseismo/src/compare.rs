@@ -43,7 +43,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<End> {
     let mut comparison = Comparison::default();
     let mut unsplit = 0_u64;
-    let mut bad = false;
+    let (mut bad, mut interrupted) = (false, false);
     // Each path is read by itself, so that its streams are known to be of that side.
     for path in &args.paths {
         let mut reading = Reading::new(std::slice::from_ref(path), args.columns.options(args.split.clone()))?;
@@ -54,6 +54,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<End> {
             (Some(_), None) => unsplit += 1,
         });
         bad |= reading.tell_errors(&inputs);
+        interrupted = reading.interrupted();
+        if interrupted {
+            break;
+        }
+    }
+    if interrupted && comparison.groups().len() < 2 {
+        bail!("interrupted before there were two sides to compare");
     }
     if bad && comparison.groups().len() < 2 {
         return Ok(End::BadInput);
@@ -62,6 +69,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<End> {
     let mut report = comparison.finish(&first, &second)?;
     if let (Some(column), true) = (&args.split, unsplit > 0) {
         report.notes.push(format!("{unsplit} rows have no value in `{column}` and are left out"));
+    }
+    if interrupted {
+        report.notes.push("interrupted: what is compared is what had been read by then".to_owned());
     }
     print(args, &report)?;
     Ok(if bad { End::BadInput } else { End::Fine })
