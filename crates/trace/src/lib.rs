@@ -3,7 +3,7 @@
 //! In: nothing. Out: the values that the other crates hand to each other.
 //!
 //! ```text
-//! Chunk → Frame → Delta → Summary → Finding
+//! Chunk → Frame → Delta → Summary → Finding → Signal
 //! ```
 //!
 //! A type lives here only when two crates exchange it or a file stores it. There are no sockets, no
@@ -26,6 +26,7 @@ mod frame;
 #[cfg(feature = "parquet")]
 pub mod parquet;
 mod scope;
+mod signal;
 mod summary;
 mod time;
 
@@ -34,5 +35,6 @@ pub use delta::{Delta, Kind, Phase};
 pub use finding::{Cause, Effect, Finding, SignatureId, Significance, Verdict};
 pub use frame::{Body, Frame};
 pub use scope::{Dim, Scope};
+pub use signal::{Detail, Evidence, Signal, SignalId, SignalState};
 pub use summary::{Api, Attribution, ContentCheck, Outcome, Provenance, Stream, Summary, TimeSource, Usage};
 pub use time::{Micros, UtcMicros};
