@@ -23,7 +23,7 @@ pub mod tail;
 
 /// A count as a real number.
 #[expect(clippy::cast_precision_loss, reason = "counts of observations and tokens are far below 2^53")]
-pub(crate) fn real(count: u64) -> f64 {
+pub fn real(count: u64) -> f64 {
     count as f64
 }
 
