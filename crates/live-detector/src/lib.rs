@@ -30,6 +30,7 @@ mod budget;
 mod detector;
 mod scopes;
 mod sequence;
+pub mod sequential;
 mod view;
 mod watch;
 

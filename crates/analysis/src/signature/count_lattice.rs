@@ -51,7 +51,7 @@ use scan::Scan;
 use scorecard::Answers;
 
 /// The lattice that the field reports for gpt-5.x: 516, 1034, 1552 … (openai/codex issue 30364).
-pub(crate) const FIELD: Lattice = Lattice { step: 518, offset: 516 };
+pub const FIELD: Lattice = Lattice { step: 518, offset: 516 };
 
 /// Above this share of non-integer counts the source holds estimates.
 const MAX_FRACTIONAL: f64 = 0.05;
@@ -62,10 +62,11 @@ const LARGEST_COUNT: f64 = 1_048_576.0;
 
 /// The values `offset`, `offset + step`, `offset + 2·step` …
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lattice {
-    pub(crate) step: u32,
-    /// The smallest positive value.
-    pub(crate) offset: u32,
+pub struct Lattice {
+    /// Distance between two values, tokens.
+    pub step: u32,
+    /// The smallest positive value, tokens.
+    pub offset: u32,
 }
 
 impl Lattice {
@@ -106,7 +107,7 @@ pub(crate) struct Count {
 }
 
 /// The lattice in a histogram of positive counts, if there is one.
-pub(crate) fn find(histogram: &BTreeMap<u32, u64>) -> Option<Lattice> {
+pub fn find(histogram: &BTreeMap<u32, u64>) -> Option<Lattice> {
     let counts = ascending(histogram);
     let background = Background::of(&counts);
     let scan = Scan::new(&counts, &background);
