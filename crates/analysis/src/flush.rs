@@ -223,6 +223,11 @@ impl Frames {
         }
     }
 
+    /// The frame that may still grow. Whoever knows that nothing more came in time can judge it early.
+    pub fn open(&self) -> Option<&Flush> {
+        self.open.as_ref()
+    }
+
     /// Ends the stream: yields the last frame.
     pub fn finish(&mut self) -> Option<Flush> {
         self.borders.add(std::mem::take(&mut self.pending));
@@ -308,6 +313,11 @@ impl Grouper {
             }
             open => open.replace(frame),
         }
+    }
+
+    /// The group that may still grow.
+    pub fn open(&self) -> Option<&Flush> {
+        self.open.as_ref()
     }
 
     /// Ends the stream: yields the last group.

@@ -42,6 +42,7 @@ mod tally;
 mod tests;
 mod verdict;
 
+pub use baseline::Unit;
 pub use evidence::Evidence;
 
 use baseline::Baseline;

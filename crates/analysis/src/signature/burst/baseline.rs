@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use sseismo_trace::{Api, Delta, Kind, Micros, Stream, TimeSource, UtcMicros};
 
 use crate::flush::{Frames, Gap, Size, fine_window};
@@ -14,16 +15,22 @@ const CHARS_PER_TOKEN: u32 = 4;
 
 /// What sizes are counted in, the best that the scope's events carry. Reported and estimated tokens
 /// never mix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unit {
+    /// Tokens that the provider reported.
     Tokens,
+    /// Tokens estimated from characters.
     EstimatedTokens,
+    /// Characters.
     Characters,
+    /// Events, where they carry no size.
     Events,
 }
 
 impl Unit {
-    pub(super) fn name(self) -> &'static str {
+    /// The name used in reports.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Tokens => "tokens",
             Self::EstimatedTokens => "estimated tokens",
@@ -32,7 +39,8 @@ impl Unit {
         }
     }
 
-    pub(super) fn of(self, size: &Size) -> u32 {
+    /// A size in this unit.
+    pub fn of(self, size: &Size) -> u32 {
         match self {
             Self::Tokens => size.tokens,
             Self::EstimatedTokens => size.tokens_est,
@@ -42,7 +50,7 @@ impl Unit {
     }
 
     /// A threshold in tokens, in this unit; events say nothing about tokens.
-    pub(super) fn scaled(self, tokens: u32) -> Option<u32> {
+    pub fn scaled(self, tokens: u32) -> Option<u32> {
         match self {
             Self::Tokens | Self::EstimatedTokens => Some(tokens),
             Self::Characters => Some(tokens * CHARS_PER_TOKEN),
