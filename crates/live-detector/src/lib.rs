@@ -27,6 +27,7 @@
 
 mod baseline;
 mod budget;
+pub mod burst;
 mod detector;
 mod scopes;
 mod sequence;
