@@ -88,6 +88,11 @@ impl Upstream {
         self.authority.as_str()
     }
 
+    /// Path before each request's own, without a slash at its end.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// The same path and query at the upstream, byte for byte.
     fn uri(&self, asked: &Uri) -> Result<Uri, hyper::http::Error> {
         let path = asked.path_and_query().map_or("/", PathAndQuery::as_str);

@@ -1,0 +1,279 @@
+//! Which upstream is asked, and which one next: a request's [`Ask`] in, a [`Plan`] of [`Attempt`]s out.
+//!
+//! ```text
+//! router.candidates(&ask, now)?            the plan: every upstream that can take the request, in order
+//!   plan.next(now)?            → Attempt   the next one whose breaker, keys and caps let it pass
+//!   attempt.first_content(now)             content came: waits are learned, a probe has passed
+//!   plan.report(attempt, outcome, now)     how it ended; then `next` again, until a Stop
+//! ```
+//!
+//! The order: organisation first (state never leaves its issuer), then tiers, then weight within a tier: every
+//! member draws a number by its weight, from the session's hash where there is one, so that a session stays
+//! where its prompt cache is and no table of sessions is needed. After a limit another key of the same
+//! upstream goes first, after a failure another region of the same tier.
+//!
+//! An [`Attempt`] holds what it takes up (a breaker's probe, a place under the fallback's cap) and gives it
+//! back when it is dropped, whatever became of its request.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sseismo_trace::Api;
+use tokio::time::Instant;
+
+use crate::affinity::{Affinity, Issuer, StateKey};
+use crate::breaker::{Breaker, State, Trip};
+use crate::budget::Budget;
+use crate::config::{Config, Route, UnknownState, Upstream};
+use crate::keys::{BadSource, Env, Keyring};
+use crate::patience::Patience;
+
+mod attempt;
+mod order;
+mod plan;
+mod stop;
+
+pub use attempt::{Attempt, Reason};
+pub use plan::{Passed, Plan, Why};
+pub use stop::Stop;
+
+/// What is asked of the router for one request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ask<'a> {
+    /// The model as the client named it; empty where the path has none.
+    pub model: &'a str,
+    /// The API; `None` for paths that are passed on as they are.
+    pub api: Option<Api>,
+    /// Prompt tokens, estimated.
+    pub prompt_tokens: Option<u64>,
+    /// Reasoning effort, as the client named it.
+    pub effort: Option<&'a str>,
+    /// The state that it carries: keys of [`references::carried`](crate::affinity::references::carried).
+    pub state: &'a [StateKey],
+    /// Hash of its session.
+    pub session: Option<u64>,
+}
+
+/// All that decides about upstreams, with what it has learned. One per configuration; a new one takes over the
+/// state of the old one.
+#[derive(Debug)]
+pub struct Router {
+    config: Config,
+    lanes: HashMap<LaneKey, Arc<Lane>>,
+    keyrings: HashMap<Arc<str>, Arc<Keyring>>,
+    routes: HashMap<Arc<str>, Arc<RouteState>>,
+    affinity: Arc<Affinity>,
+    /// Draws for requests without a session.
+    draws: Arc<AtomicU64>,
+}
+
+/// Upstream and its model; `*` for all models of a wildcard route.
+type LaneKey = (Arc<str>, Arc<str>);
+
+/// One model at one upstream.
+#[derive(Debug)]
+struct Lane {
+    breaker: Mutex<Breaker>,
+    patience: Mutex<Patience>,
+}
+
+/// What a route has learned.
+#[derive(Debug)]
+struct RouteState {
+    route: Arc<Route>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    budget: Mutex<Budget>,
+    fallbacks: AtomicU64,
+    /// Since when its tiers have been without a success.
+    failing_since: Mutex<Option<Instant>>,
+}
+
+/// A breaker as metrics and the admin API show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BreakerView {
+    /// The upstream.
+    pub upstream: Arc<str>,
+    /// Its model, or `*`.
+    pub model: Arc<str>,
+    /// What it is in.
+    pub state: State,
+    /// Why it is not closed.
+    pub why: Option<Trip>,
+}
+
+impl Router {
+    /// A router that knows nothing yet. `env` reads environment variables; `seed` decides the draws of
+    /// requests without a session.
+    pub fn new(config: Config, env: Env<'_>, seed: u64, now: Instant) -> Self {
+        Self::build(config, env, None, seed, now)
+    }
+
+    /// A router for a changed configuration, with the breakers, budgets, resting keys, learned waits and known
+    /// issuers of this one, by upstream and model, as far as both have them.
+    #[must_use]
+    pub fn reconfigured(&self, config: Config, env: Env<'_>, now: Instant) -> Self {
+        Self::build(config, env, Some(self), 0, now)
+    }
+
+    fn build(config: Config, env: Env<'_>, old: Option<&Self>, seed: u64, now: Instant) -> Self {
+        let mut lanes = HashMap::new();
+        let mut routes = HashMap::new();
+        for route in &config.routes {
+            for upstream in route.upstreams() {
+                let key = lane_key(upstream, route, &route.model);
+                let lane = old.and_then(|old| old.lanes.get(&key).cloned()).unwrap_or_else(|| {
+                    Arc::new(Lane {
+                        breaker: Mutex::new(Breaker::new(config.breaker)),
+                        patience: Mutex::default(),
+                    })
+                });
+                locked(&lane.breaker).configure(config.breaker);
+                lanes.insert(key, lane);
+            }
+            let known = old.and_then(|old| old.routes.get(&route.model));
+            let shared =
+                known.map_or_else(|| Arc::new(Shared::new(route, now)), |known| known.shared.clone());
+            locked(&shared.budget).configure(route.retry_budget);
+            routes.insert(route.model.clone(), Arc::new(RouteState { route: route.clone(), shared }));
+        }
+        let keyring = |upstream: &Arc<Upstream>| {
+            let ring = Keyring::new(&upstream.keys, env);
+            if let Some(known) = old.and_then(|old| old.keyrings.get(&upstream.name)) {
+                ring.take_over(known);
+            }
+            (upstream.name.clone(), Arc::new(ring))
+        };
+        let keyrings = config.upstreams.iter().map(keyring).collect();
+        Self {
+            lanes,
+            keyrings,
+            routes,
+            affinity: old.map_or_else(Arc::default, |old| old.affinity.clone()),
+            draws: old.map_or_else(|| Arc::new(AtomicU64::new(seed)), |old| old.draws.clone()),
+            config,
+        }
+    }
+
+    /// The configuration that it runs on.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The plan for one request. It counts towards the route's retry budget.
+    ///
+    /// # Errors
+    /// When no upstream may or can take it.
+    pub fn candidates(self: &Arc<Self>, ask: &Ask<'_>, now: Instant) -> Result<Plan, Stop> {
+        let route = self.routes.get(ask.model).or_else(|| self.routes.get("*"));
+        let route = route.ok_or_else(|| Stop::NoRoute { model: ask.model.to_owned() })?;
+        locked(&route.shared.budget).request();
+        let issuer = self.affinity.issuer(ask.state);
+        let bound = match issuer {
+            Issuer::Stateless => Bound::Free,
+            Issuer::One(organisation) => Bound::To(organisation),
+            Issuer::Several(organisations) => return Err(Stop::MixedState { organisations }),
+            Issuer::Unknown => {
+                let several = route.route.organisations().len() > 1;
+                if several && self.config.unknown_state == UnknownState::Refuse {
+                    return Err(Stop::UnknownState);
+                }
+                Bound::ToFirst
+            }
+        };
+        let draw = ask.session.unwrap_or_else(|| self.draws.fetch_add(1, Ordering::Relaxed));
+        Plan::new(self.clone(), route.clone(), ask, bound, draw, now)
+    }
+
+    /// The keys of references that a request carries or an answer issues.
+    pub fn state_keys(&self, references: &[String]) -> Vec<StateKey> {
+        references.iter().map(|reference| self.affinity.key(reference)).collect()
+    }
+
+    /// `upstream` has issued these references: requests that carry them stay with its organisation.
+    pub fn issued(&self, references: &[StateKey], upstream: &Upstream) {
+        if !references.is_empty() {
+            self.affinity.issued(references, &upstream.organisation);
+        }
+    }
+
+    /// Takes in an active health check of an upstream.
+    pub fn health(&self, upstream: &str, well: bool, now: Instant) {
+        for ((name, _), lane) in &self.lanes {
+            if **name == *upstream {
+                locked(&lane.breaker).health(well, now);
+            }
+        }
+    }
+
+    /// Every breaker, by upstream and model.
+    pub fn breakers(&self, now: Instant) -> Vec<BreakerView> {
+        let view = |((upstream, model), lane): (&LaneKey, &Arc<Lane>)| {
+            let breaker = locked(&lane.breaker);
+            let (upstream, model) = (upstream.clone(), model.clone());
+            BreakerView { upstream, model, state: breaker.state(now), why: breaker.tripped() }
+        };
+        let mut views: Vec<_> = self.lanes.iter().map(view).collect();
+        views.sort_by(|a, b| (&a.upstream, &a.model).cmp(&(&b.upstream, &b.model)));
+        views
+    }
+
+    /// Whether each route has an upstream that is not left alone: the answer of `/ready`.
+    pub fn ready(&self, now: Instant) -> bool {
+        self.config.routes.iter().all(|route| {
+            route.upstreams().any(|upstream| {
+                let lane = self.lanes.get(&lane_key(upstream, route, &route.model));
+                lane.is_some_and(|lane| !matches!(locked(&lane.breaker).state(now), State::Open(_)))
+            })
+        })
+    }
+
+    /// Reads all keys again; what cannot be read keeps its old key and is told.
+    pub fn reread_keys(&self, env: Env<'_>) -> Vec<(Arc<str>, BadSource)> {
+        let reread = |(name, ring): (&Arc<str>, &Arc<Keyring>)| {
+            ring.reread(env).into_iter().map(|bad| (name.clone(), bad)).collect::<Vec<_>>()
+        };
+        self.keyrings.iter().flat_map(reread).collect()
+    }
+}
+
+/// Which organisation a request is bound to.
+#[derive(Clone, Debug)]
+enum Bound {
+    Free,
+    To(Arc<str>),
+    /// To that of the first attempt.
+    ToFirst,
+}
+
+impl Shared {
+    fn new(route: &Route, now: Instant) -> Self {
+        Self {
+            budget: Mutex::new(Budget::new(route.retry_budget, now)),
+            fallbacks: AtomicU64::new(0),
+            failing_since: Mutex::new(None),
+        }
+    }
+}
+
+/// The breaker that stands for `asked` at `upstream`. A wildcard route has one for all models: clients could
+/// name any number of them.
+fn lane_key(upstream: &Upstream, route: &Route, asked: &str) -> LaneKey {
+    let model = if &*route.model == "*" { "*" } else { upstream.model(asked) };
+    (upstream.name.clone(), model.into())
+}
+
+/// A poisoned lock is used on: the values under it are whole between any two statements that can panic.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The wait until `until`, at least a second, since clients take 0 for "at once".
+fn wait(until: Instant, now: Instant) -> Duration {
+    until.saturating_duration_since(now).max(Duration::from_secs(1))
+}

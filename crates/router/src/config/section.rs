@@ -1,0 +1,205 @@
+//! One table of the file: values by name and kind in the code's hands, faults for everything else.
+//!
+//! Serde would stop at the first fault; here every value is asked for by name, what was never asked for is
+//! unknown, and each fault keeps its place.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ops::{Range, RangeInclusive};
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::fault::Faults;
+
+/// A value with its place.
+pub(super) type Value<'a> = &'a Spanned<DeValue<'a>>;
+
+/// A table that is being read.
+pub(super) struct Section<'a> {
+    faults: &'a Faults<'a>,
+    table: &'a DeTable<'a>,
+    at: Range<usize>,
+    /// What messages call it: `[server]`, `upstream "a"`.
+    title: String,
+    asked: RefCell<BTreeSet<&'static str>>,
+}
+
+impl<'a> Section<'a> {
+    pub(super) fn new(faults: &'a Faults<'a>, table: &'a DeTable<'a>, at: Range<usize>, title: &str) -> Self {
+        Self { faults, table, at, title: title.to_owned(), asked: RefCell::default() }
+    }
+
+    /// Calls it by its own name from here on.
+    pub(super) fn entitle(&mut self, title: String) {
+        self.title = title;
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.table.get(key).is_some()
+    }
+
+    /// A fault at the value of `key`, or at the section when it is missing.
+    pub(super) fn fault(&self, key: &str, message: &str) {
+        let at = self.table.get(key).map_or(self.at.clone(), Spanned::span);
+        self.fault_at(&at, message);
+    }
+
+    pub(super) fn fault_at(&self, at: &Range<usize>, message: &str) {
+        self.faults.add(at, format!("{}: {message}", self.title));
+    }
+
+    pub(super) fn value(&self, key: &'static str) -> Option<Value<'a>> {
+        self.asked.borrow_mut().insert(key);
+        self.table.get(key)
+    }
+
+    fn take<T>(
+        &self,
+        key: &'static str,
+        expected: &str,
+        read: impl FnOnce(&'a DeValue<'a>) -> Option<T>,
+    ) -> Option<T> {
+        let value = self.value(key)?;
+        let read = read(value.get_ref());
+        if read.is_none() {
+            self.fault_at(&value.span(), &format!("`{key}` must be {expected}"));
+        }
+        read
+    }
+
+    /// A string that is not empty.
+    pub(super) fn text(&self, key: &'static str) -> Option<&'a str> {
+        self.take(key, "a string that is not empty", |value| value.as_str().filter(|text| !text.is_empty()))
+    }
+
+    /// A string that must be there.
+    pub(super) fn needed(&self, key: &'static str) -> Option<&'a str> {
+        if !self.has(key) {
+            self.fault_at(&self.at, &format!("`{key}` is missing"));
+        }
+        self.text(key)
+    }
+
+    /// A whole number in a range.
+    pub(super) fn whole(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
+        let expected = match *range.end() {
+            u64::MAX => format!("a whole number from {}", range.start()),
+            end => format!("a whole number from {} to {end}", range.start()),
+        };
+        self.take(key, &expected, |value| whole(value).filter(|number| range.contains(number)))
+    }
+
+    /// [`whole`](Self::whole) as a size.
+    pub(super) fn size(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<usize> {
+        self.whole(key, range).and_then(|number| usize::try_from(number).ok())
+    }
+
+    /// A share from 0 to 1.
+    pub(super) fn share(&self, key: &'static str) -> Option<f64> {
+        self.take(key, "a share from 0 to 1", |value| {
+            number(value).filter(|share| (0.0..=1.0).contains(share))
+        })
+    }
+
+    /// A number that is not negative.
+    pub(super) fn amount(&self, key: &'static str) -> Option<f64> {
+        self.take(key, "a number that is not negative", |value| number(value).filter(|amount| *amount >= 0.0))
+    }
+
+    /// A duration with its unit, longer than nothing.
+    pub(super) fn duration(&self, key: &'static str) -> Option<Duration> {
+        let expected = "a duration with its unit: \"250ms\", \"10s\", \"5m\", \"1h\"";
+        self.take(key, expected, |value| value.as_str().and_then(duration))
+    }
+
+    /// A list of strings, with their places.
+    pub(super) fn texts(&self, key: &'static str) -> Vec<(Range<usize>, &'a str)> {
+        let Some(items) = self.list(key) else { return Vec::new() };
+        let text = |item: Value<'a>| {
+            let text = item.get_ref().as_str().filter(|text| !text.is_empty());
+            if text.is_none() {
+                self.fault_at(&item.span(), &format!("`{key}` must hold strings only"));
+            }
+            Some((item.span(), text?))
+        };
+        items.iter().filter_map(text).collect()
+    }
+
+    /// A list.
+    pub(super) fn list(&self, key: &'static str) -> Option<&'a [Spanned<DeValue<'a>>]> {
+        self.take(key, "a list", |value| value.as_array().map(|items| &**items))
+    }
+
+    /// A table with names that are the user's own.
+    pub(super) fn entries(&self, key: &'static str) -> Vec<(&'a str, Value<'a>)> {
+        let table = self.take(key, "a table", DeValue::as_table);
+        table.into_iter().flatten().map(|(name, value)| (&**name.get_ref(), value)).collect()
+    }
+
+    /// A table below this one.
+    pub(super) fn section(&self, key: &'static str) -> Option<Section<'a>> {
+        let at = self.value(key)?.span();
+        let table = self.take(key, "a table", DeValue::as_table)?;
+        Some(Section::new(self.faults, table, at, &format!("{}.{key}", self.title)))
+    }
+
+    /// A list of tables below this one: `[[upstream]]`.
+    pub(super) fn sections(&self, key: &'static str) -> Vec<Section<'a>> {
+        let Some(items) = self.list(key) else { return Vec::new() };
+        let section = |item: Value<'a>| {
+            let table = item.get_ref().as_table();
+            if table.is_none() {
+                self.fault_at(&item.span(), &format!("write [[{key}]]"));
+            }
+            Some(Section::new(self.faults, table?, item.span(), key))
+        };
+        items.iter().filter_map(section).collect()
+    }
+
+    /// A table that is a value: `{ upstream = "a" }`.
+    pub(super) fn inline(&self, value: Value<'a>) -> Option<Section<'a>> {
+        let table = value.get_ref().as_table()?;
+        Some(Section::new(self.faults, table, value.span(), &self.title))
+    }
+
+    /// All has been asked for: what is left is unknown.
+    pub(super) fn end(self) {
+        let asked = self.asked.borrow();
+        for key in self.table.keys().filter(|key| !asked.contains(&**key.get_ref())) {
+            let known: Vec<&str> = asked.iter().copied().collect();
+            let message = format!("unknown key `{}`; known are {}", key.get_ref(), known.join(", "));
+            self.fault_at(&key.span(), &message);
+        }
+    }
+}
+
+fn whole(value: &DeValue<'_>) -> Option<u64> {
+    let number = value.as_integer()?;
+    u64::from_str_radix(&number.as_str().replace('_', ""), number.radix()).ok()
+}
+
+/// A number, whole or not, that is finite.
+pub(super) fn number(value: &DeValue<'_>) -> Option<f64> {
+    let text = match value {
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.to_string(),
+        _ => return None,
+    };
+    text.replace('_', "").parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+fn duration(text: &str) -> Option<Duration> {
+    let unit = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let number: f64 = text[..unit].parse().ok()?;
+    let seconds = match text[unit..].trim() {
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => return None,
+    };
+    Duration::try_from_secs_f64(number * seconds).ok().filter(|span| !span.is_zero())
+}
