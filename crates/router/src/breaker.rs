@@ -406,3 +406,6 @@ impl Tripped {
 fn share(part: usize, whole: usize) -> f64 {
     part as f64 / whole as f64
 }
+
+#[cfg(test)]
+mod tests;

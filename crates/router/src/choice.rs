@@ -277,3 +277,6 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn wait(until: Instant, now: Instant) -> Duration {
     until.saturating_duration_since(now).max(Duration::from_secs(1))
 }
+
+#[cfg(test)]
+mod tests;

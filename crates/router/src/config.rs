@@ -228,10 +228,11 @@ impl Upstream {
 /// Every fault that was found, in the order of lines; never an empty list.
 pub fn check(text: &str, path: &Path) -> Result<Config, Vec<Fault>> {
     let folder = path.parent().unwrap_or(Path::new(""));
-    read(text, folder, &|name| std::env::var(name).ok())
+    check_in(text, folder, &|name| std::env::var(name).ok())
 }
 
-fn read(text: &str, folder: &Path, env: Env<'_>) -> Result<Config, Vec<Fault>> {
+/// [`check`] with an environment of the caller.
+pub(crate) fn check_in(text: &str, folder: &Path, env: Env<'_>) -> Result<Config, Vec<Fault>> {
     let faults = Faults::new(text);
     let (table, broken) = DeTable::parse_recoverable(text);
     for error in &broken {
@@ -240,7 +241,7 @@ fn read(text: &str, folder: &Path, env: Env<'_>) -> Result<Config, Vec<Fault>> {
     if !broken.is_empty() {
         return Err(faults.finish()); // half a table would give faults that are none
     }
-    let top = Section::new(&faults, table.get_ref(), 0..0, "the file");
+    let top = Section::new(&faults, table.get_ref(), 0..0, "");
     let config = sections(&top, folder, env);
     top.end();
     let found = faults.finish();
@@ -285,3 +286,6 @@ fn sections(top: &Section<'_>, folder: &Path, env: Env<'_>) -> Config {
         files,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | `observe` | passes everything on to one upstream and records | `relay` |
 //! | `config` | TOML → what a relay is told, or every fault with its line | `relay` |
+//! | `reload` | changes of that file → a new router with the old one's state | `relay` |
 //! | `choice` | request → the next upstream to try, until there is an answer or a reason | `relay` |
 //! | `breaker` | outcomes → whether an upstream's model is left alone | `relay` |
 //! | `outcome` | answer → what it says about its upstream | `relay` |
@@ -44,6 +45,8 @@ pub mod observe;
 pub mod outcome;
 #[cfg(feature = "relay")]
 mod patience;
+#[cfg(feature = "relay")]
+pub mod reload;
 #[cfg(feature = "relay")]
 pub mod spend;
 #[cfg(feature = "relay")]

@@ -216,3 +216,6 @@ fn by_status(
         other => failed(FailureKind::Status(other)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,7 +21,7 @@ pub(super) struct Section<'a> {
     faults: &'a Faults<'a>,
     table: &'a DeTable<'a>,
     at: Range<usize>,
-    /// What messages call it: `[server]`, `upstream "a"`.
+    /// What messages call it: `[server]`, `upstream "a"`; empty for the file itself.
     title: String,
     asked: RefCell<BTreeSet<&'static str>>,
 }
@@ -47,7 +47,10 @@ impl<'a> Section<'a> {
     }
 
     pub(super) fn fault_at(&self, at: &Range<usize>, message: &str) {
-        self.faults.add(at, format!("{}: {message}", self.title));
+        match self.title.as_str() {
+            "" => self.faults.add(at, message),
+            title => self.faults.add(at, format!("{title}: {message}")),
+        }
     }
 
     pub(super) fn value(&self, key: &'static str) -> Option<Value<'a>> {
@@ -142,7 +145,12 @@ impl<'a> Section<'a> {
     pub(super) fn section(&self, key: &'static str) -> Option<Section<'a>> {
         let at = self.value(key)?.span();
         let table = self.take(key, "a table", DeValue::as_table)?;
-        Some(Section::new(self.faults, table, at, &format!("{}.{key}", self.title)))
+        let title = match self.title.strip_suffix(']') {
+            _ if self.title.is_empty() => format!("[{key}]"),
+            Some(above) => format!("{above}.{key}]"),
+            None => format!("{}, {key}", self.title),
+        };
+        Some(Section::new(self.faults, table, at, &title))
     }
 
     /// A list of tables below this one: `[[upstream]]`.

@@ -1,0 +1,255 @@
+//! A configuration that changes while the relay runs: file events and SIGHUP in, a new [`Router`] out.
+//!
+//! Every request takes the router that stands when it comes and keeps it to its end. A new router takes over
+//! breakers, budgets, resting keys, learned waits and known issuers; a file with faults changes nothing and is
+//! told with its lines. Files with keys and tokens count as parts of the configuration. Addresses and limits of
+//! the listening socket are read at the start only.
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use crate::choice::Router;
+use crate::config::{self, Config, Fault, Server};
+
+/// Editors and orchestrators change a file in several steps; one reading is enough.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// Files are looked at this often besides: some file systems tell nothing, and watches can run out.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// The file cannot be read.
+    #[error("cannot read {path}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// It has faults.
+    #[error("{path} has {} (sseismo relay --config {path} --check)", count(.faults))]
+    Faulty {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, by line.
+        faults: Vec<Fault>,
+    },
+}
+
+/// What a reading has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing: it is the text that is in use, or that was refused last time.
+    Same,
+    /// The new configuration is in use.
+    New {
+        /// `[server]` has changed, which takes a restart.
+        restart: bool,
+    },
+}
+
+/// The router in use.
+#[derive(Debug)]
+pub struct Live {
+    path: PathBuf,
+    router: ArcSwap<Router>,
+    /// Of the text and files that were read last, used or not.
+    fingerprint: Mutex<u64>,
+    /// `[server]` as it was at the start.
+    server: Server,
+    generation: watch::Sender<u64>,
+}
+
+impl Live {
+    /// Reads the configuration for the first time. `seed` decides the draws of requests without a session.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub fn start(path: &Path, seed: u64, now: Instant) -> Result<Self, Unusable> {
+        let (config, fingerprint) = load(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            fingerprint: Mutex::new(fingerprint),
+            server: config.server.clone(),
+            router: ArcSwap::from_pointee(Router::new(config, &env, seed, now)),
+            generation: watch::Sender::new(0),
+        })
+    }
+
+    /// The router that stands now.
+    pub fn router(&self) -> Arc<Router> {
+        self.router.load_full()
+    }
+
+    /// Tells of each new router; the number counts them.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    /// Reads the file again; `force` also when nothing has changed, since keys in the environment of a file
+    /// that names them may have.
+    ///
+    /// # Errors
+    /// When it cannot be used: then the old one stays.
+    pub fn reload(&self, force: bool, now: Instant) -> Result<Change, Unusable> {
+        let mut last = self.fingerprint.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = text(&self.path)?;
+        let old = self.router();
+        let fingerprint = fingerprint(&text, &old.config().files);
+        if fingerprint == *last && !force {
+            return Ok(Change::Same);
+        }
+        *last = fingerprint;
+        let config = parse(&self.path, &text)?;
+        *last = self::fingerprint(&text, &config.files);
+        let restart = config.server != self.server;
+        self.router.store(Arc::new(old.reconfigured(config, &env, now)));
+        self.generation.send_modify(|generation| *generation += 1);
+        Ok(Change::New { restart })
+    }
+
+    /// [`reload`](Self::reload), told in the log.
+    fn reload_and_tell(&self, force: bool) {
+        let path = self.path.display();
+        match self.reload(force, Instant::now()) {
+            Ok(Change::Same) => {}
+            Ok(Change::New { restart }) => {
+                tracing::info!("{path}: the new configuration is in use");
+                if restart {
+                    tracing::warn!("{path}: changes of [server] take a restart");
+                }
+            }
+            Err(Unusable::Unreadable { path, source }) => {
+                tracing::warn!("cannot read {}: {source}; the old configuration stays", path.display());
+            }
+            Err(Unusable::Faulty { faults, .. }) => {
+                for fault in &faults {
+                    tracing::warn!("{path}: {fault}");
+                }
+                tracing::warn!("{path}: {}; the old configuration stays", count(&faults));
+            }
+        }
+    }
+}
+
+/// Follows changes for as long as it is polled: file events, SIGHUP, and a look every ten seconds.
+pub async fn follow(live: Arc<Live>) {
+    let changed = Arc::new(Notify::new());
+    let mut watches = Watches::new(&changed);
+    let mut look = tokio::time::interval(LOOK);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut hangup = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).ok();
+    loop {
+        watches.cover(&live.path, &live.router().config().files);
+        let force = tokio::select! {
+            _ = look.tick() => false,
+            () = changed.notified() => {
+                tokio::time::sleep(SETTLE).await;
+                false
+            }
+            Some(()) = hung_up(&mut hangup) => true,
+        };
+        live.reload_and_tell(force);
+    }
+}
+
+/// The next SIGHUP; never, where signals cannot be caught.
+async fn hung_up(hangup: &mut Option<tokio::signal::unix::Signal>) -> Option<()> {
+    match hangup {
+        Some(hangup) => hangup.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Watches folders, not files: an editor replaces a file, and a watch on the old one sees nothing more.
+struct Watches {
+    watcher: Option<RecommendedWatcher>,
+    folders: BTreeSet<PathBuf>,
+}
+
+impl Watches {
+    fn new(changed: &Arc<Notify>) -> Self {
+        let changed = changed.clone();
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            if event.is_ok_and(|event| !event.kind.is_access()) {
+                changed.notify_one();
+            }
+        });
+        if let Err(error) = &watcher {
+            tracing::warn!("files cannot be watched ({error}); they are looked at every {LOOK:?}");
+        }
+        Self { watcher: watcher.ok(), folders: BTreeSet::new() }
+    }
+
+    /// Watches the folders of all these files, as far as it can.
+    fn cover(&mut self, path: &Path, files: &[PathBuf]) {
+        let Some(watcher) = &mut self.watcher else { return };
+        for file in files.iter().map(PathBuf::as_path).chain([path]) {
+            let folder = match file.parent() {
+                Some(folder) if !folder.as_os_str().is_empty() => folder,
+                _ => Path::new("."),
+            };
+            if self.folders.insert(folder.to_owned())
+                && let Err(error) = watcher.watch(folder, RecursiveMode::NonRecursive)
+            {
+                tracing::warn!(
+                    "{} cannot be watched ({error}); it is looked at every {LOOK:?}",
+                    folder.display()
+                );
+            }
+        }
+    }
+}
+
+/// Reads and checks a configuration file.
+///
+/// # Errors
+/// When it cannot be used.
+pub fn read(path: &Path) -> Result<Config, Unusable> {
+    load(path).map(|(config, _)| config)
+}
+
+fn load(path: &Path) -> Result<(Config, u64), Unusable> {
+    let text = text(path)?;
+    let config = parse(path, &text)?;
+    let fingerprint = fingerprint(&text, &config.files);
+    Ok((config, fingerprint))
+}
+
+fn text(path: &Path) -> Result<String, Unusable> {
+    std::fs::read_to_string(path).map_err(|source| Unusable::Unreadable { path: path.to_owned(), source })
+}
+
+fn parse(path: &Path, text: &str) -> Result<Config, Unusable> {
+    config::check(text, path).map_err(|faults| Unusable::Faulty { path: path.to_owned(), faults })
+}
+
+/// Changes when the text or one of the files does.
+fn fingerprint(text: &str, files: &[PathBuf]) -> u64 {
+    let contents: Vec<Option<Vec<u8>>> = files.iter().map(|file| std::fs::read(file).ok()).collect();
+    BuildHasherDefault::<DefaultHasher>::default().hash_one((text, contents))
+}
+
+fn env(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn count(faults: &[Fault]) -> String {
+    match faults.len() {
+        1 => "1 fault".to_owned(),
+        faults => format!("{faults} faults"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+use std::path::Path;
+
+use super::*;
+use crate::breaker::State;
+use crate::choice::Ask;
+use crate::outcome::FailureKind;
+
+const GOOD: &str = "[[upstream]]\nname = \"a\"\nurl = \"http://a.example/v1\"\napis = [\"chat\"]\nkeys = [\"file:key\"]\n\
+    [[route]]\nmodel = \"m\"\ntiers = [[\"a\"]]\n";
+
+fn folder(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("relay.toml");
+    std::fs::write(folder.path().join("key"), "old").unwrap();
+    std::fs::write(&path, text).unwrap();
+    (folder, path)
+}
+
+fn key(live: &Live, now: Instant) -> String {
+    let ask = Ask { model: "m", ..Ask::default() };
+    let attempt = live.router().candidates(&ask, now).unwrap().next(now).unwrap();
+    attempt.key.as_ref().unwrap().secret.expose().to_owned()
+}
+
+fn replace(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    std::fs::write(&new, text).unwrap();
+    std::fs::rename(new, path).unwrap();
+}
+
+#[test]
+fn a_bad_file_keeps_the_old_router_and_says_why() {
+    let (_folder, path) = folder(GOOD);
+    let now = Instant::now();
+    let live = Live::start(&path, 1, now).unwrap();
+    let before = live.router();
+    replace(&path, &GOOD.replace("http://a.example/v1", "http://a.example"));
+    let error = live.reload(false, now).unwrap_err();
+    let Unusable::Faulty { faults, .. } = &error else { panic!("{error}") };
+    assert_eq!(faults[0].line, 3);
+    assert!(error.to_string().contains("1 fault"), "{error}");
+    assert!(Arc::ptr_eq(&before, &live.router()));
+    assert_eq!(live.reload(false, now).unwrap(), Change::Same, "told once");
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(live.reload(false, now), Err(Unusable::Unreadable { .. })));
+    replace(&path, GOOD);
+    assert_eq!(live.reload(false, now).unwrap(), Change::New { restart: false });
+}
+
+#[test]
+fn breakers_are_kept_and_keys_are_read_again() {
+    let (folder, path) = folder(GOOD);
+    let now = Instant::now();
+    let live = Live::start(&path, 1, now).unwrap();
+    let ask = Ask { model: "m", ..Ask::default() };
+    for _ in 0..3 {
+        let attempt = live.router().candidates(&ask, now).unwrap().next(now).unwrap();
+        attempt.end(FailureKind::Connect.into(), now);
+    }
+    assert_eq!(live.reload(false, now).unwrap(), Change::Same);
+    std::fs::write(folder.path().join("key"), "new").unwrap();
+    assert_eq!(live.reload(false, now).unwrap(), Change::New { restart: false });
+    assert_eq!(key(&live, now), "new");
+    assert!(matches!(live.router().breakers(now)[0].state, State::Open(_)));
+    replace(&path, &format!("{GOOD}[server]\nlisten = \"127.0.0.1:1\"\n"));
+    assert_eq!(live.reload(false, now).unwrap(), Change::New { restart: true });
+    assert_eq!(live.reload(true, now).unwrap(), Change::New { restart: true });
+}
+
+#[tokio::test]
+async fn a_replaced_file_and_a_changed_key_are_noticed() {
+    let (folder, path) = folder(GOOD);
+    let live = Arc::new(Live::start(&path, 1, Instant::now()).unwrap());
+    let mut changes = live.changes();
+    let following = tokio::spawn(follow(live.clone()));
+    // The watch begins some time after the task: change again until it is seen.
+    let mut noticed = async |change: &dyn Fn(u32)| {
+        for round in 0..50 {
+            change(round);
+            let wait = Duration::from_millis(600);
+            if tokio::time::timeout(wait, changes.changed()).await.is_ok_and(|changed| changed.is_ok()) {
+                return round < 10; // well before the look every ten seconds
+            }
+        }
+        false
+    };
+    assert!(noticed(&|round| replace(&path, &format!("{GOOD}# {round}\n"))).await);
+    assert!(
+        noticed(&|round| std::fs::write(folder.path().join("key"), format!("key-{round}")).unwrap()).await
+    );
+    assert!(key(&live, Instant::now()).starts_with("key-"));
+    following.abort();
+}
