@@ -27,7 +27,7 @@ use crate::affinity::{Affinity, Issuer, StateKey};
 use crate::breaker::{Breaker, State, Trip};
 use crate::budget::Budget;
 use crate::config::{Config, Route, UnknownState, Upstream};
-use crate::keys::{BadSource, Env, Keyring};
+use crate::keys::{Env, Keyring, Pick};
 use crate::patience::Patience;
 
 mod attempt;
@@ -233,12 +233,9 @@ impl Router {
         })
     }
 
-    /// Reads all keys again; what cannot be read keeps its old key and is told.
-    pub fn reread_keys(&self, env: Env<'_>) -> Vec<(Arc<str>, BadSource)> {
-        let reread = |(name, ring): (&Arc<str>, &Arc<Keyring>)| {
-            ring.reread(env).into_iter().map(|bad| (name.clone(), bad)).collect::<Vec<_>>()
-        };
-        self.keyrings.iter().flat_map(reread).collect()
+    /// A key of an upstream, for a request that is no caller's.
+    pub fn key(&self, upstream: &Upstream, now: Instant) -> Pick {
+        self.keyrings.get(&upstream.name).map_or(Pick::None, |ring| ring.pick("", &[], false, now))
     }
 }
 

@@ -164,7 +164,7 @@ pub struct Keyring {
 #[derive(Debug)]
 struct Slot {
     source: Source,
-    secret: Mutex<Option<Secret>>,
+    secret: Option<Secret>,
     /// Until when it rests, by model; `None` stands for all models.
     rests: Mutex<HashMap<Option<Arc<str>>, Rest>>,
 }
@@ -176,39 +176,20 @@ struct Rest {
 }
 
 impl Keyring {
-    /// Reads all sources. One that cannot be read is kept and tried again by [`reread`](Self::reread).
+    /// Reads all sources; one that cannot be read is never picked.
     pub fn new(sources: &[Source], env: Env<'_>) -> Self {
         let slot = |source: &Source| Slot {
             source: source.clone(),
-            secret: Mutex::new(source.read(env).ok()),
+            secret: source.read(env).ok(),
             rests: Mutex::default(),
         };
         Self { slots: sources.iter().map(slot).collect(), turn: AtomicUsize::new(0) }
     }
 
-    /// Reads all sources again; a source that cannot be read keeps the key that it had.
-    pub fn reread(&self, env: Env<'_>) -> Vec<BadSource> {
-        let mut bad = Vec::new();
-        for slot in &self.slots {
-            match slot.source.read(env) {
-                Ok(secret) => {
-                    let changed = locked(&slot.secret).replace(secret.clone()) != Some(secret);
-                    if changed {
-                        locked(&slot.rests).clear(); // what rested was another key
-                    }
-                }
-                Err(error) => bad.push(error),
-            }
-        }
-        bad
-    }
-
     /// Takes over which keys of `old` rest, as far as they are the same.
     pub fn take_over(&self, old: &Self) {
         for slot in &self.slots {
-            let same = |other: &&Slot| {
-                other.source == slot.source && *locked(&other.secret) == *locked(&slot.secret)
-            };
+            let same = |other: &&Slot| other.source == slot.source && other.secret == slot.secret;
             if let Some(other) = old.slots.iter().find(same) {
                 let rests = locked(&other.rests).clone();
                 *locked(&slot.rests) = rests;
@@ -226,7 +207,7 @@ impl Keyring {
         let mut soonest: Option<Rest> = None;
         for place in (0..self.slots.len()).map(|step| first.wrapping_add(step) % self.slots.len()) {
             let Ok(number) = u16::try_from(place) else { continue };
-            let (slot, secret) = (&self.slots[place], locked(&self.slots[place].secret).clone());
+            let (slot, secret) = (&self.slots[place], self.slots[place].secret.clone());
             let Some(secret) = secret.filter(|_| !used.contains(&number)) else { continue };
             match slot.resting(model, now) {
                 None => return Pick::Key(Key { slot: number, secret }),
@@ -344,18 +325,19 @@ mod tests {
     }
 
     #[test]
-    fn a_key_file_is_read_again_and_its_new_key_is_fresh() {
+    fn a_new_keyring_takes_over_who_rests_unless_the_key_is_another() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         std::fs::write(&path, "old\n").unwrap();
-        let (ring, now) = (Keyring::new(&[Source::File(path.clone())], &env), Instant::now());
-        ring.rest(0, None, now + Duration::from_mins(1), false);
-        assert!(matches!(ring.pick("m", &[], false, now), Pick::Resting { .. }));
+        let (sources, now) = ([Source::File(path.clone())], Instant::now());
+        let old = Keyring::new(&sources, &env);
+        old.rest(0, None, now + Duration::from_mins(1), false);
+        let same = Keyring::new(&sources, &env);
+        same.take_over(&old);
+        assert!(matches!(same.pick("m", &[], false, now), Pick::Resting { .. }));
         std::fs::write(&path, "new\n").unwrap();
-        assert!(ring.reread(&env).is_empty());
-        assert!(matches!(ring.pick("m", &[], false, now), Pick::Key(key) if key.secret.expose() == "new"));
-        std::fs::remove_file(&path).unwrap();
-        assert_eq!(ring.reread(&env).len(), 1);
-        assert!(matches!(ring.pick("m", &[], false, now), Pick::Key(key) if key.secret.expose() == "new"));
+        let other = Keyring::new(&sources, &env);
+        other.take_over(&old);
+        assert!(matches!(other.pick("m", &[], false, now), Pick::Key(key) if key.secret.expose() == "new"));
     }
 }

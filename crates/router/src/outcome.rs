@@ -44,6 +44,8 @@ pub enum Incapable {
     Api,
     /// It does not take a parameter of the request.
     Parameter,
+    /// It may not or will not (403): a model that the key may not use, a country, a policy.
+    Forbidden,
 }
 
 /// A refusal for reasons of quantity, with the wait that it asks for.
@@ -67,7 +69,7 @@ pub enum LimitKind {
     PerIp,
     /// Money or plan: the key stays useless until somebody pays.
     Insufficient,
-    /// The key itself is refused (401, 403).
+    /// The key itself is refused (401).
     Key,
 }
 
@@ -115,8 +117,9 @@ impl Outcome {
         let words = json.as_ref().map_or_else(|| Words::of_text(body), Words::of_json);
         let retry_after = retry_after::of_headers(headers, now).or_else(|| words.retry_after());
         let should_retry = retry_after::should_retry(headers);
-        let found =
-            words.outcome(retry_after).unwrap_or_else(|| by_status(status, headers, &words, retry_after));
+        let found = words
+            .outcome(status.as_u16() == 429, retry_after)
+            .unwrap_or_else(|| by_status(status, headers, &words, retry_after));
         match (found, should_retry) {
             (Self::Limited(limit), Some(false)) => Self::Limited(Limit { elsewhere: true, ..limit }),
             (Self::Neutral, Some(true)) => {
@@ -132,7 +135,7 @@ impl Outcome {
         let words = Words::of_json(event);
         let retry_after = words.retry_after();
         words
-            .outcome(retry_after)
+            .outcome(false, retry_after)
             .unwrap_or(Self::Failed(Failure { kind: FailureKind::ErrorFrame, retry_after }))
     }
 
@@ -153,6 +156,7 @@ impl Outcome {
             Self::Incapable(Incapable::Model) => "no-such-model",
             Self::Incapable(Incapable::Api) => "no-such-api",
             Self::Incapable(Incapable::Parameter) => "unsupported-parameter",
+            Self::Incapable(Incapable::Forbidden) => "forbidden",
             Self::Limited(limit) => match limit.kind {
                 LimitKind::Rate => "rate-limit",
                 LimitKind::PerIp => "per-ip-limit",
@@ -205,7 +209,8 @@ fn by_status(
         // An edge in front of the API answers in HTML and knows addresses only.
         429 if words.are_no_json() && headers.contains_key("cf-ray") => limited(LimitKind::PerIp),
         429 => limited(LimitKind::Rate),
-        401 | 403 => limited(LimitKind::Key),
+        401 => limited(LimitKind::Key),
+        403 => Outcome::Incapable(Incapable::Forbidden),
         402 => limited(LimitKind::Insufficient),
         413 => Outcome::Incapable(Incapable::Context),
         404 | 405 | 501 => Outcome::Incapable(Incapable::Api),

@@ -395,13 +395,10 @@ impl Plan {
 
     fn stop(&self, obstacles: &[(usize, Obstacle)], now: Instant) -> Stop {
         let soonest = obstacles.iter().filter_map(|(_, obstacle)| obstacle.until).min();
-        let elsewhere = || {
-            self.passed.iter().any(|passed| passed.why == Why::Organisation)
-                || self.places.iter().any(|place| !place.done)
-        };
         if let Bound::To(organisation) = &self.bound
-            && elsewhere()
+            && self.route.route.organisations().len() > 1
         {
+            // Somebody else could have answered, were it not for the state.
             let retry_after = soonest.map(|until| wait(until, now));
             return Stop::StateBound { organisation: organisation.clone(), retry_after };
         }

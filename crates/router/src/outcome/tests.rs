@@ -72,6 +72,11 @@ fn abilities_and_keys_are_no_failures() {
         "unsupported-parameter"
     );
     assert_eq!(named(401, ""), "key-refused");
+    assert_eq!(named(403, ""), "forbidden");
+    let flagged = r#"{"error":{"code":403,"message":"Your chosen model requires moderation and your input was flagged"}}"#;
+    assert_eq!(named(403, flagged), "neutral");
+    let quoted = r#"{"error":{"code":"invalid_value","message":"invalid input: 'my ip address is'"}}"#;
+    assert_eq!(named(400, quoted), "neutral", "a prompt must not cool an upstream");
     assert_eq!(named(400, r#"{"error":{"code":"invalid_encrypted_content","message":"…"}}"#), "neutral");
     assert_eq!(named(422, "{}"), "neutral");
 }

@@ -11,7 +11,7 @@ const LONGEST: usize = 4096;
 
 /// Codes and types → what they mean. Sources: the error pages of OpenAI (Responses, Chat), Anthropic and
 /// Gemini, and what Codex CLI 0.171 tells apart.
-const CODES: [(&str, Meaning); 24] = [
+const CODES: [(&str, Meaning); 26] = [
     ("context_length_exceeded", Meaning::Incapable(Incapable::Context)),
     ("request_too_large", Meaning::Incapable(Incapable::Context)),
     ("string_above_max_length", Meaning::Incapable(Incapable::Context)),
@@ -36,11 +36,13 @@ const CODES: [(&str, Meaning); 24] = [
     ("slow_down", Meaning::Overloaded),
     ("engine_overloaded", Meaning::Overloaded),
     ("invalid_prompt", Meaning::Neutral),
+    ("content_policy_violation", Meaning::Neutral),
+    ("content_filter", Meaning::Neutral),
 ];
 
 /// Parts of messages → what they mean; they go before codes, which are often as vague as
 /// `invalid_request_error`.
-const PHRASES: [(&str, Meaning); 12] = [
+const PHRASES: [(&str, Meaning); 10] = [
     ("maximum context length", Meaning::Incapable(Incapable::Context)),
     ("prompt is too long", Meaning::Incapable(Incapable::Context)),
     ("exceed context limit", Meaning::Incapable(Incapable::Context)),
@@ -48,12 +50,14 @@ const PHRASES: [(&str, Meaning); 12] = [
     ("input token count exceeds", Meaning::Incapable(Incapable::Context)),
     ("credit balance is too low", Meaning::Limited(LimitKind::Insufficient)),
     ("exceeded your current quota, please check your plan", Meaning::Limited(LimitKind::Insufficient)),
-    ("from your ip", Meaning::Limited(LimitKind::PerIp)),
-    ("ip address", Meaning::Limited(LimitKind::PerIp)),
-    ("error 1015", Meaning::Limited(LimitKind::PerIp)),
+    ("input was flagged", Meaning::Neutral),
     ("currently overloaded", Meaning::Overloaded),
     ("model is overloaded", Meaning::Overloaded),
 ];
+
+/// Parts of the messages of limits per address. Messages may quote the prompt, so these count in answers that
+/// are limits by their status or code, and nowhere else: a prompt must not cool an upstream.
+const ADDRESS: [&str; 4] = ["your ip", "ip address", "error 1015", "error code: 1015"];
 
 #[derive(Clone, Copy, Debug)]
 enum Meaning {
@@ -103,15 +107,20 @@ impl Words {
         self.wait.or_else(|| retry_after::of_message(&self.message))
     }
 
-    /// What the words mean; `None` when they are not known.
-    pub(super) fn outcome(&self, retry_after: Option<Duration>) -> Option<Outcome> {
+    /// What the words mean; `None` when they are not known. `limited`: the status is 429.
+    pub(super) fn outcome(&self, limited: bool, retry_after: Option<Duration>) -> Option<Outcome> {
+        let limit = |kind| Outcome::Limited(Limit { kind, retry_after, elsewhere: false });
         let by_phrase = || PHRASES.iter().find(|(phrase, _)| self.message.contains(phrase));
         let by_code = || CODES.iter().find(|(code, _)| self.codes.iter().any(|given| given == code));
-        let (_, meaning) = if self.json { by_phrase().or_else(by_code)? } else { by_phrase()? };
+        let limited = limited || self.codes.iter().any(|code| code.starts_with("rate_limit"));
+        if limited && ADDRESS.iter().any(|phrase| self.message.contains(phrase)) {
+            return Some(limit(LimitKind::PerIp));
+        }
+        let (_, meaning) = by_phrase().or_else(by_code)?;
         Some(match *meaning {
             Meaning::Neutral => Outcome::Neutral,
             Meaning::Incapable(what) => Outcome::Incapable(what),
-            Meaning::Limited(kind) => Outcome::Limited(Limit { kind, retry_after, elsewhere: false }),
+            Meaning::Limited(kind) => limit(kind),
             Meaning::Overloaded => Outcome::Failed(Failure { kind: FailureKind::Overloaded, retry_after }),
         })
     }
