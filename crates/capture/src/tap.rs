@@ -69,11 +69,13 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Tap<B> {
     client: Client<connector::Connector, B>,
+    connector: connector::Connector,
+    http2_only: bool,
 }
 
 impl<B> Clone for Tap<B> {
     fn clone(&self) -> Self {
-        Self { client: self.client.clone() }
+        Self { client: self.client.clone(), connector: self.connector.clone(), http2_only: self.http2_only }
     }
 }
 
@@ -98,18 +100,30 @@ where
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let connector =
             connector::Connector::new(Arc::new(tls), options.http2_prior_knowledge, observer::random());
+        Ok(Self::with_pool(connector, options.http2_prior_knowledge, usize::MAX))
+    }
+
+    /// A client with the same settings and none of the connections: requests that it sends never share one
+    /// with requests of `self`. With `keep` false each request gets a connection of its own.
+    #[must_use]
+    pub fn apart(&self, keep: bool) -> Self {
+        Self::with_pool(self.connector.clone(), self.http2_only, if keep { usize::MAX } else { 0 })
+    }
+
+    fn with_pool(connector: connector::Connector, http2_only: bool, idle: usize) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())
             .pool_idle_timeout(POOL_IDLE)
+            .pool_max_idle_per_host(idle)
             .http1_preserve_header_case(true)
             // Told beforehand, the pool opens one connection at a time; left to find out, it opens another for
             // each request that comes while the first is not yet known to be HTTP/2.
-            .http2_only(options.http2_prior_knowledge)
+            .http2_only(http2_only)
             .http2_initial_stream_window_size(HTTP2_WINDOW)
             .http2_initial_connection_window_size(4 * HTTP2_WINDOW)
-            .build(connector);
-        Ok(Self { client })
+            .build(connector.clone());
+        Self { client, connector, http2_only }
     }
 
     /// Sends `request` to where its URI points. Redirects are not followed.

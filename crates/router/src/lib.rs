@@ -5,9 +5,10 @@
 //!
 //! | module | does | feature |
 //! |---|---|---|
-//! | `observe` | passes everything on to one upstream and records | `relay` |
+//! | `front` | what callers may ask: the routing relay | `relay` |
+//! | `exchange` | one request: attempts until one answer is committed | `relay` |
+//! | `relayed` | a committed answer on its way to the client | `relay` |
 //! | `config` | TOML → what a relay is told, or every fault with its line | `relay` |
-//! | `reload` | changes of that file → a new router with the old one's state | `relay` |
 //! | `choice` | request → the next upstream to try, until there is an answer or a reason | `relay` |
 //! | `breaker` | outcomes → whether an upstream's model is left alone | `relay` |
 //! | `outcome` | answer → what it says about its upstream | `relay` |
@@ -18,7 +19,16 @@
 //! | `feed` | signals to everybody who listens | `relay` |
 //! | `metrics` | what happened, for Prometheus | `relay` |
 //! | `admin` | serves the feed, the metrics and the state of health beside the traffic | `relay` |
+//! | `reload` | changes of that file → a new router with the old one's state | `relay` |
+//! | `access` | what became of each request | `relay` |
+//! | `observe` | passes everything on to one upstream and records | `relay` |
+//! | `serve` | the listening side and its limits | `relay` |
+//! | `inbound`, `rewrite`, `usage`, `credentials` | what becomes of a request before it is sent | `relay` |
+//! | `hold` | the start of an answer, until it is known whether it is one | `relay` |
+//! | `finish`, `keepalive`, `retry_after` | what is said in an upstream's place | `relay` |
 
+#[cfg(feature = "relay")]
+pub mod access;
 #[cfg(feature = "relay")]
 pub mod admin;
 #[cfg(feature = "relay")]
@@ -32,11 +42,29 @@ mod budget;
 #[cfg(feature = "relay")]
 pub mod choice;
 #[cfg(feature = "relay")]
+mod clock;
+#[cfg(feature = "relay")]
 pub mod config;
+#[cfg(feature = "relay")]
+pub mod credentials;
+#[cfg(feature = "relay")]
+pub mod exchange;
 #[cfg(feature = "relay")]
 pub mod feed;
 #[cfg(feature = "relay")]
+pub mod finish;
+#[cfg(feature = "relay")]
+pub mod front;
+#[cfg(feature = "relay")]
+pub mod hold;
+#[cfg(feature = "relay")]
+pub mod inbound;
+#[cfg(feature = "relay")]
+pub mod keepalive;
+#[cfg(feature = "relay")]
 pub mod keys;
+#[cfg(feature = "relay")]
+pub mod link;
 #[cfg(feature = "relay")]
 pub mod metrics;
 #[cfg(feature = "relay")]
@@ -44,10 +72,22 @@ pub mod observe;
 #[cfg(feature = "relay")]
 pub mod outcome;
 #[cfg(feature = "relay")]
+pub mod own;
+#[cfg(feature = "relay")]
 mod patience;
 #[cfg(feature = "relay")]
+pub mod relayed;
+#[cfg(feature = "relay")]
 pub mod reload;
+#[cfg(feature = "relay")]
+pub mod retry_after;
+#[cfg(feature = "relay")]
+pub mod rewrite;
+#[cfg(feature = "relay")]
+pub mod serve;
 #[cfg(feature = "relay")]
 pub mod spend;
 #[cfg(feature = "relay")]
 pub mod turn;
+#[cfg(feature = "relay")]
+pub mod usage;

@@ -8,7 +8,9 @@
 //! What is changed, and why: hop-by-hop headers (RFC 9110 § 7.6.1) end here, `host` names the upstream, and
 //! a websocket upgrade is answered 426, which makes Codex CLI fall back to server-sent events at once.
 
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
@@ -18,11 +20,14 @@ use hyper::http::uri::{Authority, PathAndQuery, Scheme};
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use sseismo_capture::tap::{Observer, SentBody, Tap, TapBody, causes};
 use sseismo_trace::Outcome;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 
-mod headers;
-mod serve;
+use crate::serve::Limits;
 
-pub use serve::{Served, serve};
+pub(crate) mod headers;
+
+pub use crate::serve::Served;
 
 /// Header that carries the relay's own token, beside `proxy-authorization`.
 pub const TOKEN_HEADER: &str = "x-sseismo-token";
@@ -83,6 +88,11 @@ impl Upstream {
         Ok(Self { scheme, prefix: path.path().trim_end_matches('/').to_owned(), authority, host })
     }
 
+    /// The `host` header of requests to it.
+    pub(crate) fn host(&self) -> &HeaderValue {
+        &self.host
+    }
+
     /// Host, with its port where it was given one: the name in records.
     pub fn name(&self) -> &str {
         self.authority.as_str()
@@ -95,13 +105,34 @@ impl Upstream {
 
     /// The same path and query at the upstream, byte for byte.
     fn uri(&self, asked: &Uri) -> Result<Uri, hyper::http::Error> {
-        let path = asked.path_and_query().map_or("/", PathAndQuery::as_str);
+        self.join(asked.path_and_query().map_or("/", PathAndQuery::as_str))
+    }
+
+    /// `path`, which begins with a slash, below the base URL.
+    pub(crate) fn join(&self, path: &str) -> Result<Uri, hyper::http::Error> {
         Uri::builder()
             .scheme(self.scheme.clone())
             .authority(self.authority.clone())
             .path_and_query(format!("{}{path}", self.prefix))
             .build()
     }
+}
+
+/// Serves `relay` until `stop` becomes true, then lets open requests finish for at most `drain`.
+///
+/// # Errors
+/// When the listening socket fails for good.
+pub async fn serve(
+    listener: TcpListener,
+    relay: Observe,
+    stop: watch::Receiver<bool>,
+    drain: Duration,
+) -> io::Result<Served> {
+    let answer = move |request| {
+        let relay = relay.clone();
+        async move { relay.forward(request).await }
+    };
+    crate::serve::serve(listener, answer, Limits::default(), stop, drain).await
 }
 
 /// The relay's one job, without its sockets.

@@ -325,7 +325,10 @@ async fn open_streams_are_finished_before_the_relay_ends() {
     relay.stop.send(true).unwrap();
     assert_eq!(*open.await.unwrap().body(), script.body());
     assert_eq!(relay.record().await.summary.outcome, Outcome::Completed);
-    assert_eq!((&mut relay.served).await.unwrap().unwrap(), Served { requests: 1, cut_off: 0 });
+    assert_eq!(
+        (&mut relay.served).await.unwrap().unwrap(),
+        Served { requests: 1, cut_off: 0, turned_away: 0 }
+    );
     assert!(relay.next().await.is_none(), "the queue ends with the relay");
     assert!(TcpStream::connect(relay.address).await.is_err());
 }

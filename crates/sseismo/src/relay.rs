@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<End> {
     // The runtime must outlive the recording: the last streams are still being analysed on it.
     let status = running.finish()?;
     runtime.shutdown_background();
-    let Served { requests, cut_off } = served?;
+    let Served { requests, cut_off, .. } = served?;
     if cut_off > 0 {
         tell(&format!("{cut_off} connections were cut off after the drain time"));
     }

@@ -150,6 +150,7 @@ impl Observer {
                 headers: head.headers.clone(),
                 sent: Arc::default(),
                 summary,
+                at_end: AtEnd::default(),
             }),
         }
     }
@@ -177,6 +178,27 @@ struct Draft {
     headers: HeaderMap,
     sent: Arc<Sent>,
     summary: Summary,
+    at_end: AtEnd,
+}
+
+type Change = Box<dyn FnOnce(&mut Summary) + Send>;
+
+/// What else is to be said of a stream once its end is known.
+#[derive(Default)]
+struct AtEnd(Option<Change>);
+
+impl fmt::Debug for AtEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AtEnd").field(&self.0.is_some()).finish()
+    }
+}
+
+impl AtEnd {
+    fn apply(&mut self, summary: &mut Summary) {
+        if let Some(change) = self.0.take() {
+            change(summary);
+        }
+    }
 }
 
 impl Draft {
@@ -195,6 +217,20 @@ impl Exchange {
             draft.summary.group_id = Some((self.observer.0.hash)("group", prompt));
         }
         self
+    }
+
+    /// Says something of the stream that only the sender knows: its route, which attempt it is.
+    pub fn annotate(&mut self, change: impl FnOnce(&mut Summary)) {
+        if let Some(draft) = &mut self.draft {
+            change(&mut draft.summary);
+        }
+    }
+
+    /// Says something of the stream once everything else is known of it, usage among it.
+    pub fn at_end(&mut self, change: impl FnOnce(&mut Summary) + Send + 'static) {
+        if let Some(draft) = &mut self.draft {
+            draft.at_end = AtEnd(Some(Box::new(change)));
+        }
     }
 
     /// The request's body, to be sent instead of `body`.
@@ -232,6 +268,7 @@ impl Drop for Exchange {
         if let Some(mut draft) = self.draft.take() {
             draft.read_request(&self.observer);
             draft.summary.t_end = Some(clock::now().since(draft.started));
+            draft.at_end.apply(&mut draft.summary);
             if draft.summary.api.is_some() {
                 self.observer.note(Note::Begin(Box::new(draft.summary.clone())));
                 self.observer
@@ -302,6 +339,7 @@ async fn analyse(observer: Observer, mut draft: Draft, mut watch: Watch, media: 
             record.summary.tcp_retrans = Some(tcp.retrans);
         }
     }
+    draft.at_end.apply(&mut record.summary);
     observer.note(Note::End(Box::new(record)));
 }
 

@@ -23,7 +23,7 @@ const HOP_BY_HOP: [HeaderName; 10] = [
 ];
 
 /// Removes what is meant for this hop alone, and what `connection` names.
-pub(super) fn end_hop(headers: &mut HeaderMap) {
+pub(crate) fn end_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()
@@ -37,12 +37,12 @@ pub(super) fn end_hop(headers: &mut HeaderMap) {
 }
 
 /// Some clients offer `upgrade: h2c` on an ordinary request, which may be ignored (RFC 9110 § 7.8).
-pub(super) fn is_http2_upgrade(headers: &HeaderMap) -> bool {
+pub(crate) fn is_http2_upgrade(headers: &HeaderMap) -> bool {
     headers.get(UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"h2c"))
 }
 
 /// Whether the relay's own token is there, in [`TOKEN_HEADER`] or as `proxy-authorization: Bearer …`.
-pub(super) fn carries_token(headers: &HeaderMap, token: &str) -> bool {
+pub(crate) fn carries_token(headers: &HeaderMap, token: &str) -> bool {
     let own = headers.get(TOKEN_HEADER).map(HeaderValue::as_bytes);
     let proxy = headers.get(PROXY_AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
     [own, proxy].into_iter().flatten().any(|given| same(given, token.as_bytes()))

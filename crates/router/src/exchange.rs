@@ -1,0 +1,419 @@
+//! One client request: attempts over the plan's candidates, until one answer is committed.
+//!
+//! ```text
+//! plan.next → send → head → hold ──content──► commit: the client's answer, passed on as it comes
+//!     ▲                │      │
+//!     └── report ◄─────┴──────┴── connect error, status, silence, error frame, empty 200
+//! ```
+//!
+//! Until the commit the client has seen nothing, so the next candidate takes over unseen. The commit comes
+//! with the first content; without a limit for the first content it comes `commit_after` after the head, and
+//! with such a limit the limit decides, since an answer that was committed cannot be replaced any more. An
+//! answer that is no stream is held to its end: its client can use no part of it. After the commit bytes pass
+//! on unchanged, and when the client leaves, everything here is dropped, the upstream's connection with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use hyper::http::{request, response};
+use hyper::{Response, StatusCode};
+use sseismo_capture::answer::Head;
+use sseismo_capture::tap::{Observer, TapBody, causes};
+use sseismo_trace::{Api, Outcome as Ending, Summary};
+use tokio::time::{Instant, timeout_at};
+
+use crate::access::{Open, PassedOver, Tried};
+use crate::choice::{Attempt, Plan, Router, Stop};
+use crate::clock;
+use crate::hold::{Ended, Hold, Reading, Verdict};
+use crate::link::Links;
+use crate::outcome::{FailureKind, Limit, LimitKind, Outcome};
+use crate::own::{self, FrontBody};
+use crate::relayed::{Relayed, Settle};
+
+mod head;
+pub(crate) mod note;
+mod send;
+
+pub use send::Inbound;
+
+use note::Noted;
+
+/// Bytes of a refusal's body that are read and passed on.
+const MAX_REFUSAL: usize = 1 << 20;
+
+/// What all exchanges of a front share.
+#[derive(Debug)]
+pub struct Shared {
+    /// The ways to upstreams.
+    pub links: Links,
+    /// Who records.
+    pub observer: Observer,
+    /// A sign of life for the client after this much silence of the upstream.
+    pub keep_alive: Option<Duration>,
+}
+
+/// One client request, let in and read.
+#[derive(Debug)]
+pub struct Exchange {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) router: Arc<Router>,
+    pub(crate) plan: Plan,
+    pub(crate) head: request::Parts,
+    pub(crate) inbound: Inbound,
+    pub(crate) api: Option<Api>,
+    /// The client asked for a stream.
+    pub(crate) streamed: bool,
+    /// Hash of the client's turn, and which attempt of the client this is.
+    pub(crate) turn: (u64, u32),
+    pub(crate) started: Instant,
+    pub(crate) open: Open,
+}
+
+/// An answer for the client.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) head: response::Parts,
+    /// What came before the commit.
+    pub(crate) held: Vec<Bytes>,
+    /// What follows; `None` when nothing does.
+    pub(crate) body: Option<TapBody>,
+    /// What was understood so far; `None` when nobody can read it.
+    pub(crate) reading: Option<Reading>,
+    /// What the whole body told, when it is whole.
+    pub(crate) summary: Option<Summary>,
+    /// Usage was asked for on the client's behalf and must go again.
+    pub(crate) strip: bool,
+    pub(crate) noted: Noted,
+}
+
+/// What one attempt came to.
+#[derive(Debug)]
+enum Came {
+    /// The client's answer; what is known of its outcome, when it is over.
+    Answer(Box<Answer>, Option<Outcome>),
+    /// Not good enough, with what there is of an answer.
+    Failed(Outcome, Option<Box<(response::Parts, Bytes)>>),
+}
+
+/// The last answer that was not good enough, to be passed on when nothing better comes.
+#[derive(Debug)]
+struct Refusal {
+    head: response::Parts,
+    body: Bytes,
+    outcome: Outcome,
+    upstream: Arc<str>,
+    number: u32,
+    reason: &'static str,
+}
+
+impl From<FailureKind> for Came {
+    fn from(kind: FailureKind) -> Self {
+        Self::Failed(kind.into(), None)
+    }
+}
+
+impl Exchange {
+    /// Runs it. Dropped, it ends its attempt and is logged as `client-gone`.
+    pub async fn run(mut self) -> Response<FrontBody> {
+        let mut last: Option<Refusal> = None;
+        let mut left_for = None;
+        loop {
+            let now = Instant::now();
+            let mut attempt = match self.plan.next(now) {
+                Ok(attempt) => attempt,
+                Err(stop) => return self.refuse(&stop, last),
+            };
+            let place = self.begin(&attempt, now);
+            match self.attempt(&mut attempt, left_for, now).await {
+                Came::Answer(answer, outcome) => return self.commit(*answer, attempt, outcome, place),
+                Came::Failed(outcome, answer) => {
+                    let now = Instant::now();
+                    let tried = &mut self.open.entry.attempts[place];
+                    tried.outcome = outcome.to_string();
+                    tried.ended_ms = ms(now - self.started);
+                    left_for = Some(outcome);
+                    if let Some((head, body)) = answer.map(|answer| *answer) {
+                        tried.status = Some(head.status.as_u16());
+                        let (upstream, number) = (attempt.upstream.name.clone(), attempt.number);
+                        let reason = attempt.reason.name();
+                        last = Some(Refusal { head, body, outcome, upstream, number, reason });
+                    }
+                    self.plan.report(attempt, outcome, now);
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, attempt: &Attempt, now: Instant) -> usize {
+        let at = ms(now - self.started);
+        self.open.entry.attempts.push(Tried {
+            number: attempt.number,
+            upstream: attempt.upstream.name.to_string(),
+            model: attempt.model.to_string(),
+            key_slot: attempt.key.as_ref().map(|key| key.slot),
+            reason: attempt.reason.name(),
+            outcome: "client-gone".to_owned(), // unless something better is learnt
+            started_ms: at,
+            ended_ms: at,
+            ..Tried::default()
+        });
+        self.open.entry.attempts.len() - 1
+    }
+
+    async fn attempt(&mut self, attempt: &mut Attempt, left_for: Option<Outcome>, now: Instant) -> Came {
+        let upstream = Arc::clone(&attempt.upstream);
+        let mut observed = self.shared.observer.request(&self.head, &upstream.name);
+        let noted = note::annotate(&mut observed, attempt, &self.plan.route().model, self.turn, left_for);
+        let (request, strip) = match send::request(&self.head, &self.inbound, self.api, attempt) {
+            Ok(request) => request,
+            Err(error) => {
+                tracing::warn!("no request to {} can be made: {error}", upstream.name);
+                observed.failed(Ending::Failed);
+                return FailureKind::Connect.into();
+            }
+        };
+        let request = request.map(|body| observed.body(body));
+        let content_due = attempt.first_content_within.filter(|_| self.streamed).map(|within| now + within);
+        let head_due = content_due.map_or(attempt.until, |due| due.min(attempt.until));
+        let tap = self.shared.links.to(&upstream, now);
+        let response = match timeout_at(head_due, tap.send(request)).await {
+            Ok(Ok(response)) => observed.answered(response),
+            Ok(Err(error)) => {
+                tracing::warn!("no answer from {}: {}", upstream.name, causes(&error));
+                observed.failed(Ending::Failed);
+                return FailureKind::Connect.into();
+            }
+            Err(_) => {
+                observed.failed(Ending::Timeout);
+                return FailureKind::NoHeaders.into();
+            }
+        };
+        let (head, body) = response.into_parts();
+        if head.status.is_client_error() || head.status.is_server_error() {
+            return refused(head, body, attempt.until, noted).await;
+        }
+        let opaque = self.api.is_none() || head.headers.contains_key(CONTENT_ENCODING);
+        if opaque || !head.status.is_success() {
+            let (held, reading, summary) = (Vec::new(), None, None);
+            return Came::Answer(
+                Box::new(Answer { head, held, body: Some(body), reading, summary, strip: false, noted }),
+                None,
+            );
+        }
+        let commit_after = self.plan.route().commit_after;
+        let start = Start { head, body, strip, noted, began: now };
+        start.hold(self.head.uri.path(), attempt, content_due, commit_after).await
+    }
+
+    /// Gives the client its answer. What follows is told to the upstream's breaker when it is over.
+    fn commit(
+        mut self,
+        answer: Answer,
+        attempt: Attempt,
+        outcome: Option<Outcome>,
+        place: usize,
+    ) -> Response<FrontBody> {
+        let now = Instant::now();
+        let entry = &mut self.open.entry;
+        entry.status = answer.head.status.as_u16();
+        entry.served_by = Some(attempt.upstream.name.to_string());
+        (entry.attempt, entry.reason) = (attempt.number, Some(attempt.reason.name()));
+        entry.committed_ms = Some(ms(now - self.started));
+        entry.attempts[place].status = Some(entry.status);
+        passed_over(&mut self.open, &self.plan);
+        let mut head = answer.head.clone();
+        let told = head::Told {
+            upstream: &attempt.upstream.name,
+            number: attempt.number,
+            reason: attempt.reason.name(),
+        };
+        head::complete(&mut head, &told, &self.open.entry.id, answer.strip);
+        let began = Duration::from_secs_f64(self.open.entry.attempts[place].started_ms / 1e3);
+        let settle = Settle { open: self.open, place, attempt, started: self.started, outcome };
+        let issuing = issuing(&self.router, &settle.attempt, self.api);
+        let keep_alive = self.shared.keep_alive.filter(|_| answer.reading.is_some());
+        let began = self.started + began;
+        let body = Relayed::new(answer, settle, self.api, began, issuing, keep_alive);
+        Response::from_parts(head, FrontBody::Relayed(Box::new(body)))
+    }
+
+    /// Nobody is left to ask: the last answer is passed on, or why there is none is said.
+    fn refuse(mut self, stop: &Stop, last: Option<Refusal>) -> Response<FrontBody> {
+        passed_over(&mut self.open, &self.plan);
+        let entry = &mut self.open.entry;
+        entry.duration_ms = ms(self.started.elapsed());
+        let last = last.filter(|_| !matches!(stop, Stop::StateBound { .. }));
+        let Some(Refusal { mut head, body, outcome, upstream, number, reason }) = last else {
+            stop.name().clone_into(&mut entry.outcome);
+            let status = StatusCode::from_u16(stop.status()).unwrap_or(StatusCode::BAD_GATEWAY);
+            entry.status = status.as_u16();
+            let mut message = stop.to_string();
+            if let Some(tried) = entry.attempts.last() {
+                message = format!("{message}; the last one, {}, failed: {}", tried.upstream, tried.outcome);
+            }
+            let mut response = own::error(self.api, status, stop.name(), &message, stop.retry_after());
+            head::name_request(response.headers_mut(), &entry.id);
+            return response;
+        };
+        "failed".clone_into(&mut entry.outcome);
+        (entry.served_by, entry.attempt, entry.reason) = (Some(upstream.to_string()), number, Some(reason));
+        if let Outcome::Limited(Limit { kind: LimitKind::Key, .. }) = outcome {
+            // The client's own token was right, and the answer may quote a part of the relay's key.
+            entry.status = 502;
+            let message = format!("{upstream} refused the relay's key");
+            let mut response = own::error(self.api, StatusCode::BAD_GATEWAY, outcome.name(), &message, None);
+            head::name_request(response.headers_mut(), &entry.id);
+            return response;
+        }
+        entry.status = head.status.as_u16();
+        entry.answer_bytes = body.len() as u64;
+        head::complete(&mut head, &head::Told { upstream: &upstream, number, reason }, &entry.id, true);
+        head::come_back(&mut head, outcome);
+        Response::from_parts(head, FrontBody::Own(body.into()))
+    }
+}
+
+/// The start of one 2xx answer.
+struct Start {
+    head: response::Parts,
+    body: TapBody,
+    strip: bool,
+    noted: Noted,
+    /// When its attempt began.
+    began: Instant,
+}
+
+impl Start {
+    /// Holds the answer until it is known whether it is one.
+    async fn hold(
+        mut self,
+        path: &str,
+        attempt: &mut Attempt,
+        content_due: Option<Instant>,
+        commit_after: Duration,
+    ) -> Came {
+        let content_type = self.head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let mut hold = Hold::new(&Head { path, content_type, status: Some(self.head.status.as_u16()) });
+        let commit_due = (content_due.is_none() && hold.is_streamed()).then(|| Instant::now() + commit_after);
+        let due = content_due.or(commit_due).map_or(attempt.until, |due| due.min(attempt.until));
+        loop {
+            let frame = match timeout_at(due, self.body.frame()).await {
+                Ok(frame) => frame,
+                Err(_) if commit_due == Some(due) => return self.commit(hold),
+                Err(_) => {
+                    self.noted.ends(Ending::Timeout);
+                    return FailureKind::NoContent.into();
+                }
+            };
+            match frame {
+                Some(Ok(frame)) => {
+                    let Ok(bytes) = frame.into_data() else { continue };
+                    let now = Instant::now();
+                    match hold.push(bytes, clock::micros(now - self.began)) {
+                        Verdict::Wait => {}
+                        Verdict::Commit => {
+                            if hold.has_content() {
+                                attempt.first_content(now);
+                            }
+                            return self.commit(hold);
+                        }
+                        Verdict::Error => return self.error(hold),
+                    }
+                }
+                Some(Err(_)) => return FailureKind::Cut.into(),
+                None => return self.ended(hold),
+            }
+        }
+    }
+
+    fn commit(self, hold: Hold) -> Came {
+        let (held, reading) = hold.commit();
+        let Self { head, body, strip, noted, .. } = self;
+        let (body, reading) = (Some(body), Some(reading));
+        Came::Answer(Box::new(Answer { head, held, body, reading, summary: None, strip, noted }), None)
+    }
+
+    fn error(self, hold: Hold) -> Came {
+        let outcome =
+            hold.error().map_or_else(|| FailureKind::ErrorFrame.into(), |event| Outcome::of_event(&event));
+        if !outcome.goes_on() {
+            return self.commit(hold); // the client's own doing: it gets to see it
+        }
+        let (held, _) = hold.commit();
+        Came::Failed(outcome, Some(Box::new((self.head, held.concat().into()))))
+    }
+
+    /// The body ended while it was held.
+    fn ended(self, hold: Hold) -> Came {
+        let event = hold.error();
+        let streamed = hold.is_streamed();
+        let (ended, summary, held) = hold.end();
+        let outcome = match ended {
+            Ended::Well => Outcome::Good,
+            Ended::Error => {
+                event.map_or_else(|| FailureKind::ErrorFrame.into(), |event| Outcome::of_event(&event))
+            }
+            Ended::Empty => FailureKind::Empty.into(),
+            Ended::Early => FailureKind::Cut.into(),
+        };
+        if outcome.goes_on() {
+            // A stream without an end must not be taken for an answer, whoever else fails.
+            let answer =
+                (ended != Ended::Early || !streamed).then(|| Box::new((self.head, held.concat().into())));
+            return Came::Failed(outcome, answer);
+        }
+        let Self { head, strip, noted, .. } = self;
+        let answer = Answer { head, held, body: None, reading: None, summary: Some(summary), strip, noted };
+        Came::Answer(Box::new(answer), Some(outcome))
+    }
+}
+
+/// An answer that says no: what it says, and what that means.
+async fn refused(head: response::Parts, mut body: TapBody, until: Instant, noted: Noted) -> Came {
+    let mut bytes = BytesMut::new();
+    while let Ok(frame) = timeout_at(until, body.frame()).await {
+        let Some(Ok(frame)) = frame else { break };
+        if let Ok(data) = frame.into_data() {
+            bytes.extend_from_slice(&data);
+        }
+        if bytes.len() > MAX_REFUSAL {
+            noted.ends(Ending::Failed);
+            break;
+        }
+    }
+    let outcome = Outcome::of_answer(head.status, &head.headers, &bytes, clock::now());
+    if outcome.goes_on() {
+        return Came::Failed(outcome, Some(Box::new((head, bytes.freeze()))));
+    }
+    let (held, summary) = (vec![bytes.freeze()], Some(Summary::default()));
+    let answer = Answer { head, held, body: None, reading: None, summary, strip: false, noted };
+    Came::Answer(Box::new(answer), Some(outcome))
+}
+
+/// Who must learn what the answer issues: nobody while there is one organisation only.
+fn issuing(
+    router: &Arc<Router>,
+    attempt: &Attempt,
+    api: Option<Api>,
+) -> Option<(Arc<Router>, Arc<crate::config::Upstream>)> {
+    let upstreams = &router.config().upstreams;
+    let several = upstreams.iter().any(|other| other.organisation != attempt.upstream.organisation);
+    (api.is_some() && several).then(|| (Arc::clone(router), Arc::clone(&attempt.upstream)))
+}
+
+fn passed_over(open: &mut Open, plan: &Plan) {
+    let passed = |passed: &crate::choice::Passed| PassedOver {
+        upstream: passed.upstream.to_string(),
+        why: passed.why.name(),
+    };
+    open.entry.passed_over = plan.passed().iter().map(passed).collect();
+}
+
+/// Milliseconds, for people.
+pub(crate) fn ms(span: Duration) -> f64 {
+    (span.as_secs_f64() * 1e6).round() / 1e3
+}

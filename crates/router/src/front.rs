@@ -1,0 +1,310 @@
+//! The routing relay's front: what callers may ask, and what is answered before any upstream is.
+//!
+//! | asked | answered |
+//! |---|---|
+//! | `POST /v1/responses`, `/v1/chat/completions`, `/v1/messages` | by the route of the body's `model` |
+//! | any other `/v1/…` | passed on by the same routes, without a look at the answer |
+//! | `GET /v1/models` | the routes' names |
+//! | `GET /health`, `/ready` | whether the process lives; whether each route has somewhere to go |
+//! | an upgrade to a websocket | 426 at once: Codex CLI then takes server-sent events without a delay |
+//!
+//! A caller is known before anything but its head is read. Its credentials end here.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwapOption;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_ENCODING, HeaderValue, UPGRADE};
+use hyper::http::request;
+use hyper::{Method, Request, Response, StatusCode};
+use sseismo_capture::dialect;
+use sseismo_trace::Api;
+use tokio::time::Instant;
+
+use crate::access::{Access, Entry, Open};
+use crate::affinity::references;
+use crate::auth::Tokens;
+use crate::choice::{Ask, Router, Stop};
+use crate::clock;
+use crate::exchange::{Exchange, Inbound, Shared, ms};
+use crate::inbound::{self, BadBody};
+use crate::observe::headers::is_http2_upgrade;
+use crate::own::{self, FrontBody};
+use crate::rewrite::Members;
+use crate::turn::Turns;
+
+mod asked;
+mod caller;
+
+use asked::Asked;
+
+/// The front. Cheap to clone; clones are the same.
+#[derive(Clone)]
+pub struct Front(Arc<Inner>);
+
+impl fmt::Debug for Front {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Front").field("access", &self.0.access).finish_non_exhaustive()
+    }
+}
+
+/// The router that stands now.
+pub type Current = Box<dyn Fn() -> Arc<Router> + Send + Sync>;
+
+struct Inner {
+    current: Current,
+    /// Nothing: everybody may call who reaches the socket, which is loopback then.
+    tokens: ArcSwapOption<Tokens>,
+    turns: Turns,
+    shared: Arc<Shared>,
+    access: Arc<Access>,
+    draining: AtomicBool,
+}
+
+impl Front {
+    /// A front that routes by the router that `current` gives when a request comes.
+    pub fn new(current: Current, shared: Shared, access: Arc<Access>) -> Self {
+        Self(Arc::new(Inner {
+            current,
+            tokens: ArcSwapOption::empty(),
+            turns: Turns::default(),
+            shared: Arc::new(shared),
+            access,
+            draining: AtomicBool::new(false),
+        }))
+    }
+
+    /// From now on only callers with one of these tokens are let in; with none of them, everybody.
+    pub fn let_in(&self, tokens: Option<Tokens>) {
+        self.0.tokens.store(tokens.map(Arc::new));
+    }
+
+    /// From now on `/ready` says no, so that balancers send nothing more.
+    pub fn drain(&self) {
+        self.0.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Answers one request. Never fails: what goes wrong on the way becomes a response of our own.
+    pub async fn answer(&self, request: Request<Incoming>) -> Response<FrontBody> {
+        let started = Instant::now();
+        if request.headers().contains_key(UPGRADE) && !is_http2_upgrade(request.headers()) {
+            return upgrade_refused();
+        }
+        let api = dialect::by_path(request.uri().path()).map(dialect::Dialect::api);
+        if let Some(response) = self.health(&request) {
+            return response;
+        }
+        let caller = match &*self.0.tokens.load() {
+            None => None,
+            Some(tokens) => match caller::name(tokens, request.headers()) {
+                Some(name) => Some(name.to_owned()),
+                None => return unauthorized(api),
+            },
+        };
+        let path = request.uri().path();
+        if !path.starts_with("/v1/") || climbs(path) {
+            let message = "the relay serves paths under /v1/";
+            return own::error(api, StatusCode::NOT_FOUND, "not-found", message, None);
+        }
+        if *request.method() == Method::GET && path == "/v1/models" {
+            return self.models();
+        }
+        let entry = Entry {
+            at: clock::now(),
+            method: request.method().to_string(),
+            path: path.to_owned(),
+            api,
+            caller,
+            outcome: "client-gone".to_owned(), // unless something better is learnt
+            ..Entry::default()
+        };
+        let open = self.0.access.begin(entry);
+        let (head, body) = request.into_parts();
+        self.route(head, body, api, open, started).await
+    }
+
+    /// Reads the body, plans, and runs the exchange.
+    async fn route(
+        &self,
+        head: request::Parts,
+        body: Incoming,
+        api: Option<Api>,
+        mut open: Open,
+        started: Instant,
+    ) -> Response<FrontBody> {
+        let router = (self.0.current)();
+        let limits = router.config().server.limits;
+        let inbound = match read(&head, body, limits.body_bytes, limits.body_timeout).await {
+            Ok(inbound) => inbound,
+            Err(bad) => return not_taken(api, bad, open, started),
+        };
+        open.entry.request_bytes = inbound.raw.len() as u64;
+        let members = Members::read(&inbound.decoded);
+        if let (Some(_), Err(error)) = (api, &members) {
+            let message = format!("the request's body is not a JSON object: {error}");
+            return refused(api, StatusCode::BAD_REQUEST, "invalid-json", &message, open, started);
+        }
+        let members = members.unwrap_or_default();
+        let asked = Asked::of(&members, &router);
+        let caller = open.entry.caller.as_deref().unwrap_or_default();
+        let now = Instant::now();
+        let input = asked::input(&members, &inbound.decoded);
+        let turn = self.0.turns.count(&head.headers, caller, asked.cache_key.as_deref(), input, now);
+        let carried = if api.is_some() { references::carried(&inbound.decoded) } else { Vec::new() };
+        let state = router.state_keys(&carried);
+        let ask = Ask {
+            model: &asked.model,
+            api,
+            prompt_tokens: api.map(|_| asked::tokens(inbound.decoded.len())),
+            effort: asked.effort.as_deref(),
+            state: &state,
+            session: turn.session,
+        };
+        open.entry.model.clone_from(&asked.model);
+        (open.entry.streamed, open.entry.client_attempt) = (asked.streamed, turn.attempt);
+        open.entry.turn = Some(format!("{:016x}", turn.key));
+        let plan = match router.candidates(&ask, now) {
+            Ok(plan) => plan,
+            Err(stop) => return stopped(api, &stop, open, started),
+        };
+        open.entry.route = Some(plan.route().model.to_string());
+        let exchange = Exchange {
+            shared: Arc::clone(&self.0.shared),
+            router,
+            plan,
+            head,
+            inbound,
+            api,
+            streamed: asked.streamed,
+            turn: (turn.key, turn.attempt),
+            started,
+            open,
+        };
+        exchange.run().await
+    }
+
+    fn health(&self, request: &Request<Incoming>) -> Option<Response<FrontBody>> {
+        if *request.method() != Method::GET {
+            return None;
+        }
+        match request.uri().path() {
+            "/health" => Some(own::json(StatusCode::OK, &serde_json::json!({"status": "ok"}))),
+            "/ready" => {
+                let draining = self.0.draining.load(Ordering::Relaxed);
+                let ready = !draining && (self.0.current)().ready(Instant::now());
+                let (status, word) = match (ready, draining) {
+                    (true, _) => (StatusCode::OK, "ready"),
+                    (false, true) => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+                    (false, false) => (StatusCode::SERVICE_UNAVAILABLE, "a route has no upstream"),
+                };
+                Some(own::json(status, &serde_json::json!({"status": word})))
+            }
+            _ => None,
+        }
+    }
+
+    fn models(&self) -> Response<FrontBody> {
+        let router = (self.0.current)();
+        let named = router.config().routes.iter().filter(|route| &*route.model != "*");
+        let models: Vec<_> = named
+            .map(|route| {
+                let model = &*route.model;
+                serde_json::json!({"id": model, "object": "model", "type": "model", "display_name": model,
+                    "created": 0, "created_at": "1970-01-01T00:00:00Z", "owned_by": "sseismo"})
+            })
+            .collect();
+        own::json(StatusCode::OK, &serde_json::json!({"object": "list", "data": models, "has_more": false}))
+    }
+}
+
+async fn read(
+    head: &request::Parts,
+    body: Incoming,
+    most: usize,
+    within: std::time::Duration,
+) -> Result<Inbound, BadBody> {
+    let raw = inbound::collect(body, most, within).await?;
+    let encoding = head.headers.get(CONTENT_ENCODING).map(HeaderValue::to_str);
+    let encoding = encoding.transpose().map_err(|_| BadBody::UnknownEncoding)?;
+    let decoded = inbound::decode(encoding, &raw, most)?;
+    Ok(Inbound { raw, decoded })
+}
+
+/// Whether a path would leave the base URL that it is joined to.
+fn climbs(path: &str) -> bool {
+    let path = path
+        .to_ascii_lowercase()
+        .replace("%2e", ".")
+        .replace("%2f", "/")
+        .replace("%5c", "/")
+        .replace('\\', "/");
+    path.split('/').any(|segment| segment == "..")
+}
+
+fn upgrade_refused() -> Response<FrontBody> {
+    let message = "the relay speaks plain HTTP; use server-sent events";
+    let mut response = own::error(None, StatusCode::UPGRADE_REQUIRED, "upgrade-refused", message, None);
+    response.headers_mut().insert(UPGRADE, HeaderValue::from_static("HTTP/1.1"));
+    response
+}
+
+fn unauthorized(api: Option<Api>) -> Response<FrontBody> {
+    own::error(
+        api,
+        StatusCode::UNAUTHORIZED,
+        "invalid_api_key",
+        "the relay's token is missing or wrong",
+        None,
+    )
+}
+
+fn refused(
+    api: Option<Api>,
+    status: StatusCode,
+    code: &'static str,
+    message: &str,
+    mut open: Open,
+    started: Instant,
+) -> Response<FrontBody> {
+    open.entry.status = status.as_u16();
+    code.clone_into(&mut open.entry.outcome);
+    open.entry.duration_ms = ms(started.elapsed());
+    own::error(api, status, code, message, None)
+}
+
+fn not_taken(api: Option<Api>, bad: BadBody, open: Open, started: Instant) -> Response<FrontBody> {
+    let (status, code) = match bad {
+        BadBody::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "request-too-large"),
+        BadBody::TooSlow(_) => (StatusCode::REQUEST_TIMEOUT, "request-too-slow"),
+        BadBody::Broken => (StatusCode::BAD_REQUEST, "request-broken-off"),
+        BadBody::Encoding => (StatusCode::BAD_REQUEST, "bad-encoding"),
+        BadBody::UnknownEncoding => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unknown-encoding"),
+    };
+    refused(api, status, code, &bad.to_string(), open, started)
+}
+
+fn stopped(api: Option<Api>, stop: &Stop, mut open: Open, started: Instant) -> Response<FrontBody> {
+    let status = StatusCode::from_u16(stop.status()).unwrap_or(StatusCode::BAD_GATEWAY);
+    open.entry.status = status.as_u16();
+    stop.name().clone_into(&mut open.entry.outcome);
+    open.entry.duration_ms = ms(started.elapsed());
+    let code = if matches!(stop, Stop::NoRoute { .. }) { "model_not_found" } else { stop.name() };
+    own::error(api, status, code, &stop.to_string(), stop.retry_after())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_cannot_climb_out_of_the_base() {
+        for path in ["/v1/../x", "/v1/a/..", "/v1/%2E%2e/x", "/v1/..%2fx", "/v1/..\\x"] {
+            assert!(climbs(path), "{path}");
+        }
+        for path in ["/v1/a..b", "/v1/files/x", "/v1/..."] {
+            assert!(!climbs(path), "{path}");
+        }
+    }
+}

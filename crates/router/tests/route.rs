@@ -1,0 +1,414 @@
+//! The routing relay over real sockets on loopback: who answers under each fault, what passes unchanged, what
+//! never crosses, and when things end.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::panic,
+    reason = "a test stops at what it does not expect, and its bounds are in real time"
+)]
+
+#[path = "route/lab.rs"]
+mod lab;
+#[path = "observe/upstream.rs"]
+#[expect(dead_code, reason = "shared with the tests of the observing relay")]
+mod upstream;
+
+use std::time::{Duration, Instant};
+
+use http_body_util::BodyExt;
+use hyper::StatusCode;
+use lab::{ALL, CHAT, Relay, Sim, a_then_b, ask, body, nobody, open, request, send};
+use sseismo_router::auth::Tokens;
+use sseismo_router::serve::Limits;
+use sseismo_trace::Outcome;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use upstream::{Framing, Script, http1};
+
+const PATHS: [&str; 3] = ["/v1/responses", CHAT, "/v1/messages"];
+
+fn fault(kind: &str, more: &str) -> String {
+    format!("[[behaviour]]\nkind = \"{kind}\"\n{more}\n")
+}
+
+/// Whether a body ends as its API ends an answer.
+fn is_complete(path: &str, body: &str) -> bool {
+    body.contains(match path {
+        "/v1/responses" => "response.completed",
+        CHAT => "data: [DONE]",
+        _ => "message_stop",
+    })
+}
+
+/// The faults that show before any content: the fallback answers, in all three APIs.
+#[tokio::test]
+async fn faults_before_content_are_answered_by_the_fallback() {
+    let silent = |at| fault("silence", &format!("at = \"{at}\"\nlasts = \"6s\""));
+    for (faults, reason) in [
+        (fault("http-error", "status = 500"), "status-500"),
+        (fault("http-error", "status = 529"), "overloaded"),
+        (fault("quota", "of = \"requests\"\nlimit = 0"), "rate-limit"),
+        (fault("quota", "of = \"credit\"\nlimit = 0\nretry-after = false"), "insufficient-quota"),
+        (silent("before-headers"), "no-headers"),
+        (silent("after-headers"), "no-content"),
+        (fault("error-event", "after = 0"), "error-frame"),
+        (fault("clean-eof", "after = 0"), "cut"),
+        (fault("cut", "after = 0"), "cut"),
+        (fault("reset", "after = 0"), "cut|connect"), // it may destroy the head on its way
+    ] {
+        let (a, b) = (Sim::start(&faults).await, Sim::start("").await);
+        let limit = "first_content_timeout = \"300ms\"";
+        let relay = Relay::start(&a_then_b(a.address, b.address, limit, "")).await;
+        for path in PATHS {
+            let since = Instant::now();
+            let got = ask(&relay, path).await;
+            assert_eq!(got.head.status, StatusCode::OK, "{reason} {path}: {}", got.text);
+            assert_eq!(got.header("x-sseismo-served-by"), "b", "{reason} {path}");
+            assert!(got.whole && is_complete(path, &got.text), "{reason} {path}: {}", got.text);
+            assert!(since.elapsed() < Duration::from_secs(2), "{reason} {path}: {:?}", since.elapsed());
+        }
+        relay.logged().await;
+        let first = relay.access.latest(3).pop().unwrap();
+        let outcomes: Vec<_> = first.attempts.iter().map(|tried| tried.outcome.as_str()).collect();
+        assert!(reason.split('|').any(|reason| outcomes == [reason, "good"]), "{reason}: {first:?}");
+        assert_eq!((first.attempt, first.outcome.as_str()), (2, "completed"));
+        let records = relay.records(2).await;
+        let mut attempts: Vec<_> = records.iter().map(|record| record.summary.attempt).collect();
+        attempts.sort_unstable();
+        assert_eq!(attempts, [Some(1), Some(2)]);
+        let second = records.iter().find(|record| record.summary.attempt == Some(2)).unwrap();
+        let told = second.summary.fallback_reason.as_deref().unwrap();
+        assert!(reason.split('|').any(|reason| told == reason), "{reason}: {told}");
+        assert_eq!(second.summary.route.as_deref(), Some("m"));
+        assert!(records[0].summary.turn_key.is_some());
+        assert_eq!(records[0].summary.turn_key, records[1].summary.turn_key);
+    }
+}
+
+#[tokio::test]
+async fn a_dead_address_and_an_empty_answer_are_answered_by_the_fallback() {
+    let b = Sim::start("").await;
+    let relay = Relay::start(&a_then_b(nobody().await, b.address, "", "")).await;
+    let got = ask(&relay, CHAT).await;
+    assert_eq!((got.header("x-sseismo-served-by"), got.header("x-sseismo-attempt")), ("b", "2"));
+    assert_eq!(got.header("x-sseismo-reason"), "next-tier");
+
+    let mut empty = Script::events(Framing::Length, Duration::ZERO);
+    empty.pieces.clear();
+    let (a, _) = http1(empty, None).await;
+    let relay = Relay::start(&a_then_b(a, b.address, "", "")).await;
+    let got = ask(&relay, CHAT).await;
+    assert_eq!(got.header("x-sseismo-served-by"), "b", "{}", got.text);
+    assert!(is_complete(CHAT, &got.text));
+}
+
+/// Nobody is left: the client gets the last upstream's own words.
+#[tokio::test]
+async fn the_last_refusal_is_passed_on() {
+    let (a, b) = (
+        Sim::start(&fault("http-error", "status = 500")).await,
+        Sim::start(&fault("http-error", "status = 503\nretry-after = \"7s\"")).await,
+    );
+    let relay = Relay::start(&a_then_b(a.address, b.address, "", "")).await;
+    let got = ask(&relay, CHAT).await;
+    assert_eq!((got.head.status.as_u16(), got.header("retry-after")), (503, "7"));
+    assert!(got.text.contains("server_is_overloaded"), "{}", got.text);
+    let bare = "of = \"requests\"\nlimit = 0\nretry-after = false";
+    let (a, b) = (Sim::start(&fault("quota", bare)).await, Sim::start(&fault("quota", bare)).await);
+    let relay = Relay::start(&a_then_b(a.address, b.address, "", "")).await;
+    let got = ask(&relay, CHAT).await;
+    assert_eq!(got.head.status.as_u16(), 429);
+    assert_ne!(got.header("retry-after"), "", "Codex gives up at once on a bare 429");
+    let a = Sim::start(&fault("http-error", "status = 400")).await;
+    let b = Sim::start("").await;
+    let relay = Relay::start(&a_then_b(a.address, b.address, "", "")).await;
+    let got = ask(&relay, CHAT).await;
+    assert_eq!((got.head.status.as_u16(), b.hits().len()), (400, 0), "the client's own mistake");
+}
+
+#[tokio::test]
+async fn a_dead_primary_is_left_alone_and_taken_back_when_it_has_recovered() {
+    let a = Sim::start(&fault("http-error", "status = 500\nuntil = \"1200ms\"")).await;
+    let b = Sim::start("").await;
+    let settings = "[breaker]\ncooldown = \"1s\"\nmax_cooldown = \"1s\"\n";
+    let text = format!("{}{settings}", a_then_b(a.address, b.address, "", ""));
+    let relay = Relay::start(&text).await;
+    for _ in 0..8 {
+        assert_eq!(ask(&relay, CHAT).await.header("x-sseismo-served-by"), "b");
+    }
+    assert!(a.hits().len() <= 3, "{} of 8 calls hit the dead primary", a.hits().len());
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    ask(&relay, CHAT).await; // the probe
+    for _ in 0..4 {
+        assert_eq!(ask(&relay, CHAT).await.header("x-sseismo-served-by"), "a");
+    }
+}
+
+/// After content nothing can be taken back: what comes is passed on, and a false end is none.
+#[tokio::test]
+async fn faults_after_content_reach_the_client_as_failures_and_never_as_an_end() {
+    for (kind, whole, error) in [
+        ("clean-eof", true, true),
+        ("error-event", true, true),
+        ("cut", false, false),
+        ("reset", false, false),
+    ] {
+        let (a, b) = (Sim::start(&fault(kind, "after = 5")).await, Sim::start("").await);
+        let relay = Relay::start(&a_then_b(a.address, b.address, "", "")).await;
+        for path in PATHS {
+            let got = ask(&relay, path).await;
+            assert_eq!(got.header("x-sseismo-served-by"), "a", "{kind} {path}");
+            assert!(!is_complete(path, &got.text), "{kind} {path}: {}", got.text);
+            assert_eq!(got.whole, whole, "{kind} {path}");
+            let told = ["event: error", "data: {\"error\"", "event: response.failed"];
+            let told = told.iter().any(|words| got.text.contains(words));
+            assert_eq!(told, error, "{kind} {path}: {}", got.text);
+        }
+        assert_eq!(b.hits().len(), 0, "{kind}");
+        relay.logged().await;
+        let last = relay.access.latest(1).remove(0);
+        assert_eq!(last.outcome, if kind == "error-event" { "failed" } else { "truncated" }, "{kind}");
+    }
+}
+
+/// What is no failure passes byte for byte: bad JSON in the middle, drops of a few bytes.
+#[tokio::test]
+async fn bytes_pass_unchanged() {
+    for faults in [String::new(), fault("malformed", ""), fault("slow-drip", "bytes = 64\nevery = \"1ms\"")] {
+        for path in PATHS {
+            // Two upstreams of the same seed answer their first request with the same bytes.
+            let (direct, a, b) = (Sim::start(&faults).await, Sim::start(&faults).await, Sim::start("").await);
+            let relay = Relay::start(&a_then_b(a.address, b.address, "", "")).await;
+            let expected = send(request(direct.address, path, body(path))).await;
+            let got = ask(&relay, path).await;
+            assert_eq!(got.text, expected.text, "{faults} {path}");
+            assert_eq!(got.header("content-type"), expected.header("content-type"));
+            assert_eq!(got.header("x-accel-buffering"), "no");
+            assert!(!got.text.contains("\"usage\":{") || path != CHAT, "the client did not ask for it");
+            relay.logged().await;
+            let entry = relay.access.latest(1).remove(0);
+            assert!(entry.reported.output.unwrap() > 0 && entry.first_content_ms.is_some(), "{entry:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn whole_answers_pass_unchanged_and_fall_over_when_they_break() {
+    let plain = body(CHAT).replace("true", "false");
+    let (direct, a) = (Sim::start("").await, Sim::start("").await);
+    let relay = Relay::start(&a_then_b(a.address, nobody().await, "", "")).await;
+    let expected = send(request(direct.address, CHAT, plain.clone())).await;
+    let got = send(request(relay.address, CHAT, plain.clone())).await;
+    assert_eq!((got.text, got.head.status), (expected.text, expected.head.status));
+    let a = Sim::start(&fault("cut", "after = 2")).await;
+    let b = Sim::start("").await;
+    let relay = Relay::start(&a_then_b(a.address, b.address, "", "")).await;
+    let got = send(request(relay.address, CHAT, plain)).await;
+    assert!(got.head.status == StatusCode::OK && got.whole);
+}
+
+#[tokio::test]
+async fn usage_that_the_client_asks_for_stays() {
+    let (direct, a) = (Sim::start("").await, Sim::start("").await);
+    let relay = Relay::start(&a_then_b(a.address, nobody().await, "", "")).await;
+    let asking =
+        body(CHAT).replace("\"stream\":true", "\"stream\":true,\"stream_options\":{\"include_usage\":true}");
+    let expected = send(request(direct.address, CHAT, asking.clone())).await;
+    let got = send(request(relay.address, CHAT, asking)).await;
+    assert_eq!(got.text, expected.text);
+    assert!(got.text.contains("\"usage\":{"));
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_takes_its_upstream_with_it() {
+    let faults = [String::new(), fault("silence", "at = \"before-headers\"\nlasts = \"4s\"")];
+    for (round, faults) in faults.iter().enumerate() {
+        let a = Sim::paced("20ms", 900, faults).await;
+        let relay = Relay::start(&a_then_b(a.address, nobody().await, "", "")).await;
+        let left = if round == 0 {
+            let mut response = open(request(relay.address, CHAT, body(CHAT))).await;
+            for _ in 0..3 {
+                response.body_mut().frame().await.unwrap().unwrap();
+            }
+            drop(response);
+            Instant::now()
+        } else {
+            let asked = tokio::time::timeout(Duration::from_millis(300), ask(&relay, CHAT)).await;
+            assert!(asked.is_err(), "it is silent");
+            Instant::now()
+        };
+        relay.logged().await;
+        let logged = left.elapsed();
+        assert!(logged < Duration::from_millis(100), "the relay noticed after {logged:?}");
+        assert_eq!(relay.access.latest(1)[0].outcome, "client-gone");
+        assert_eq!(relay.records(1).await[0].summary.outcome, Outcome::ClientGone);
+        if round == 0 {
+            let hit = a.hit(0).await;
+            assert_eq!(hit.line["client_left"], true, "{}", hit.line);
+            let late = hit.at.saturating_duration_since(left);
+            assert!(late < Duration::from_millis(100), "the upstream was left after {late:?}");
+        }
+    }
+}
+
+/// What one organisation encrypted goes back to it, and to nobody else when it is gone.
+#[tokio::test]
+async fn state_stays_with_its_organisation() {
+    let a = Sim::start(&fault("http-error", "status = 500\nfrom = \"2s\"")).await;
+    let b = Sim::start("").await;
+    let started = Instant::now();
+    let text = format!(
+        "{}{}[[route]]\nmodel = \"m\"\ntiers = [[\"a\", \"b\"]]\n",
+        lab::upstream("a", a.address, ALL),
+        lab::upstream("b", b.address, ALL)
+    );
+    let relay = Relay::start(&text).await;
+    let id = loop {
+        let got = ask(&relay, "/v1/responses").await;
+        if got.header("x-sseismo-served-by") == "a" {
+            let at = got.text.find("\"resp_").unwrap() + 1;
+            break got.text[at..].split('"').next().unwrap().to_owned();
+        }
+    };
+    let before = b.hits().len();
+    let second =
+        body("/v1/responses").replace("\"model\"", &format!("\"previous_response_id\":\"{id}\",\"model\""));
+    for _ in 0..6 {
+        let got = send(request(relay.address, "/v1/responses", second.clone())).await;
+        assert_eq!((got.header("x-sseismo-served-by"), got.header("x-sseismo-reason")), ("a", "state"));
+    }
+    tokio::time::sleep(Duration::from_millis(2_050).saturating_sub(started.elapsed())).await;
+    for _ in 0..6 {
+        let got = send(request(relay.address, "/v1/responses", second.clone())).await;
+        assert!(got.head.status.is_server_error(), "{}", got.head.status);
+    }
+    let got = send(request(relay.address, "/v1/responses", second)).await;
+    assert!(got.text.contains("only `a` can read"), "{}", got.text);
+    assert_eq!(b.hits().len(), before, "state has crossed organisations");
+}
+
+/// Each upstream gets the operator's key for it, and nothing of the caller's, before and after a failover.
+#[tokio::test]
+async fn no_credential_of_the_caller_reaches_an_upstream() {
+    let mut refusing = Script::events(Framing::Length, Duration::ZERO);
+    refusing.pieces = vec![b"data: {\"error\":{\"type\":\"server_error\"}}\n\n".to_vec()];
+    let (a, seen_a) = http1(refusing, None).await;
+    let (b, seen_b) = http1(Script::events(Framing::Chunked, Duration::ZERO), None).await;
+    let folder = tempfile::tempdir().unwrap();
+    let key = |name: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, format!("sk-ours-{name}\n")).unwrap();
+        format!("{ALL}\nkeys = [\"file:{}\"]", path.display())
+    };
+    let text = format!(
+        "{}{}[[route]]\nmodel = \"m\"\ntiers = [[\"a\"], [\"b\"]]\n",
+        lab::upstream("a", a, &format!("{}\nkey_header = \"x-api-key\"", key("A"))),
+        lab::upstream("b", b, &format!("{}\nmodels = {{ m = \"other-name\" }}", key("B")))
+    );
+    let relay = Relay::start(&text).await;
+    let mut asked = request(relay.address, "/v1/chat/completions?key=caller-secret&beta=1", body(CHAT));
+    for header in
+        ["authorization", "x-api-key", "cookie", "openai-organization", "api-key", "x-sseismo-token"]
+    {
+        asked.headers_mut().insert(header, "caller-secret".parse().unwrap());
+    }
+    let got = send(asked).await;
+    assert_eq!(got.header("x-sseismo-served-by"), "b", "{}", got.text);
+    let (to_a, to_b) = (seen_a.all().remove(0), seen_b.all().remove(0));
+    for sent in [&to_a, &to_b] {
+        assert!(!sent.contains("caller-secret"), "{sent}");
+        assert!(sent.starts_with("POST /v1/chat/completions?beta=1 HTTP/1.1"), "{sent}");
+    }
+    assert!(to_a.contains("x-api-key: sk-ours-A") && !to_a.contains("sk-ours-B"), "{to_a}");
+    assert!(to_b.contains("authorization: Bearer sk-ours-B") && !to_b.contains("sk-ours-A"), "{to_b}");
+    assert!(to_a.contains("\"model\":\"m\"") && to_b.contains("\"model\":\"other-name\""), "{to_b}");
+}
+
+#[tokio::test]
+async fn compressed_requests_are_understood_and_go_on_as_they_came() {
+    let (a, seen) = http1(Script::events(Framing::Chunked, Duration::ZERO), None).await;
+    let relay = Relay::start(&a_then_b(a, nobody().await, "", "")).await;
+    let compressed = zstd::bulk::compress(body("/v1/responses").as_bytes(), 3).unwrap();
+    let size = compressed.len();
+    let mut asked = request(relay.address, "/v1/responses", compressed);
+    asked.headers_mut().insert("content-encoding", "zstd".parse().unwrap());
+    let got = send(asked).await;
+    assert_eq!((got.head.status, got.header("x-sseismo-served-by")), (StatusCode::OK, "a"), "{}", got.text);
+    let sent = seen.all().remove(0);
+    assert!(
+        sent.contains("content-encoding: zstd") && sent.contains(&format!("content-length: {size}")),
+        "{sent}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_not_allowed_is_refused_before_it_is_read() {
+    // `printf %s secret | sha256sum`
+    let tokens = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b me";
+    let tokens = Tokens::parse(tokens).unwrap();
+    let a = Sim::start("").await;
+    let limits = Limits { header_timeout: Duration::from_millis(200), ..Limits::default() };
+    let text = format!("{}[server.limits]\nbody_bytes = 1024\n", a_then_b(a.address, nobody().await, "", ""));
+    let relay = Relay::with(&text, Some(tokens), limits, None).await;
+    let got = ask(&relay, CHAT).await;
+    assert_eq!((got.head.status.as_u16(), a.hits().len()), (401, 0));
+    assert!(got.text.contains("authentication_error"));
+    let with_token = |mut asked: hyper::Request<_>| {
+        asked.headers_mut().insert("authorization", "Bearer secret".parse().unwrap());
+        asked
+    };
+    assert_eq!(send(with_token(request(relay.address, CHAT, body(CHAT)))).await.head.status.as_u16(), 200);
+    let large = format!("{{\"model\":\"{}\"}}", "m".repeat(2_000));
+    assert_eq!(send(with_token(request(relay.address, CHAT, large))).await.head.status.as_u16(), 413);
+    let unknown = body(CHAT).replace("\"m\"", "\"x\"");
+    let got = send(with_token(request(relay.address, CHAT, unknown))).await;
+    assert!(got.head.status.as_u16() == 404 && got.text.contains("model_not_found"), "{}", got.text);
+
+    // A websocket is refused before the token is asked for: anything else costs Codex CLI 6 s.
+    let mut upgrade = request(relay.address, "/v1/responses", "");
+    upgrade.headers_mut().insert("connection", "upgrade".parse().unwrap());
+    upgrade.headers_mut().insert("upgrade", "websocket".parse().unwrap());
+    assert_eq!(send(upgrade).await.head.status.as_u16(), 426);
+
+    // A head that drips in is given up.
+    let mut slow = TcpStream::connect(relay.address).await.unwrap();
+    slow.write_all(b"POST /v1/responses HTTP/1.1\r\n").await.unwrap();
+    let since = Instant::now();
+    let mut rest = Vec::new();
+    let _ = tokio::time::timeout(Duration::from_secs(5), slow.read_to_end(&mut rest)).await.unwrap();
+    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+    relay.logged().await;
+    assert_eq!(relay.access.latest(10)[2].caller.as_deref(), Some("me"));
+}
+
+#[tokio::test]
+async fn the_relay_says_what_it_serves_and_how_it_is() {
+    let a = Sim::start("").await;
+    let relay = Relay::start(&a_then_b(a.address, nobody().await, "", "")).await;
+    let get = |path: &str| {
+        let mut asked = request(relay.address, path, "");
+        *asked.method_mut() = hyper::Method::GET;
+        send(asked)
+    };
+    let models = get("/v1/models").await;
+    assert!(models.text.contains("\"id\":\"m\""), "{}", models.text);
+    assert_eq!(get("/health").await.head.status, StatusCode::OK);
+    assert_eq!(get("/ready").await.head.status, StatusCode::OK);
+    relay.front.drain();
+    assert_eq!(get("/ready").await.head.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(get("/elsewhere").await.head.status, StatusCode::NOT_FOUND);
+    assert_eq!(relay.router.load().breakers(tokio::time::Instant::now()).len(), 2);
+    assert_eq!(relay.end().await.cut_off, 0);
+}
+
+#[tokio::test]
+async fn a_silent_upstream_is_bridged_with_signs_of_life() {
+    let a = Sim::start(&fault("silence", "at = \"mid-stream\"\nafter = 5\nlasts = \"400ms\"")).await;
+    let text = a_then_b(a.address, nobody().await, "", "");
+    let relay = Relay::with(&text, None, Limits::default(), Some(Duration::from_millis(100))).await;
+    let got = ask(&relay, "/v1/responses").await;
+    let signs = got.text.matches("event: keepalive\ndata: {\"type\":\"keepalive\"}\n\n").count();
+    assert!((2..=4).contains(&signs), "{signs}");
+    assert!(is_complete("/v1/responses", &got.text));
+}
