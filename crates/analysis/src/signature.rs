@@ -5,16 +5,16 @@
 
 use std::fmt;
 
-use sseismo_trace::{Finding, Scope, SignatureId, Stream};
+use sseismo_trace::{Finding, Scope, SignatureId, Stream, Summary};
 
 pub mod burst;
-mod concurrency;
+pub mod concurrency;
 pub mod count_lattice;
-mod retry_amplification;
-mod saturation;
+pub mod retry_amplification;
+pub mod saturation;
 #[cfg(test)]
 mod simulated;
-mod size_window;
+pub mod size_window;
 
 /// Every signature that `analyze` looks for.
 pub const SIGNATURES: &[&dyn Signature] = &[
@@ -72,4 +72,19 @@ pub trait Score {
     }
     /// The verdict.
     fn finding(&self, scope: &Scope) -> Finding;
+}
+
+/// Seconds to the first content, else to the first byte; `None` for answers that are errors.
+pub fn time_to_first_token(summary: &Summary) -> Option<f64> {
+    let first = [summary.t_first_reasoning, summary.t_first_output].into_iter().flatten().min();
+    answered(summary, first.or(summary.t_first_byte))
+}
+
+/// Seconds to the last byte; `None` for answers that are errors.
+pub fn duration(summary: &Summary) -> Option<f64> {
+    answered(summary, summary.t_end)
+}
+
+fn answered(summary: &Summary, time: Option<sseismo_trace::Micros>) -> Option<f64> {
+    time.filter(|_| summary.status.is_none_or(|status| status < 400)).map(sseismo_trace::Micros::seconds)
 }

@@ -7,9 +7,21 @@
 
 use sseismo_trace::Micros;
 
+use crate::sequential::aggregate::Thresholds;
+
 /// The shortest run length that is ever asked for: a pair that sees an observation a week must still not
 /// alarm on its first.
 const SHORTEST: f64 = 1_000.0;
+
+/// What a watch is given to set its thresholds.
+#[derive(Debug)]
+pub(crate) struct Share<'a> {
+    pub(crate) budget: Budget,
+    /// Thresholds that were computed before, by anyone.
+    pub(crate) thresholds: &'a mut Thresholds,
+    /// Where the chance of resampling comes from.
+    pub(crate) seed: u64,
+}
 
 /// The share of each pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +38,11 @@ impl Budget {
     /// Pairs that share it.
     pub(crate) fn pairs(self) -> u64 {
         self.pairs
+    }
+
+    /// The share of each of so many statistics of one pair.
+    pub(crate) fn split(self, parts: u64) -> Self {
+        Self { pairs: self.pairs.saturating_mul(parts.max(1)), ..self }
     }
 
     /// Observations between two false alarms of a pair that makes one observation per `pace`.

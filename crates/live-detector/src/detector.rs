@@ -14,8 +14,9 @@ use sseismo_trace::{
 
 use crate::Preset;
 use crate::baseline::{Baselines, ScopeBaselines, VERSION};
-use crate::budget::Budget;
+use crate::budget::{Budget, Share};
 use crate::scopes::{Key, Scopes};
+use crate::sequential::aggregate::Thresholds;
 use crate::view::{State, View, WatchView};
 use crate::watch::{Alarm, Call, WATCHES, Watch};
 
@@ -100,6 +101,7 @@ pub struct Detector {
     signals: Vec<Signal>,
     raised: u64,
     budget: Budget,
+    thresholds: Thresholds,
     budgeted: UtcMicros,
     evicted_streams: u64,
     stray_deltas: u64,
@@ -117,6 +119,7 @@ impl Detector {
             signals: Vec::new(),
             raised: 0,
             budget: Budget::new(options.false_alarm_every, 1),
+            thresholds: Thresholds::default(),
             budgeted: UtcMicros(i64::MIN),
             evicted_streams: 0,
             stray_deltas: 0,
@@ -148,7 +151,7 @@ impl Detector {
             self.give_up_oldest();
         }
         self.streams.insert(summary.stream_id, Live { scope, started, heard: self.now });
-        let call = Call { at: self.now, summary };
+        let call = Call { at: self.now, started, summary };
         self.each(scope, |watch| watch.begin(&call));
     }
 
@@ -173,7 +176,7 @@ impl Detector {
             self.begin(at, summary);
         }
         let Some(live) = self.streams.remove(&summary.stream_id) else { return };
-        let call = Call { at: self.now, summary };
+        let call = Call { at: self.now, started: live.started, summary };
         self.each(live.scope, |watch| watch.end(&call));
     }
 
@@ -241,7 +244,8 @@ impl Detector {
     fn open(&mut self, summary: &Summary) -> Key {
         let scope = scope_of(summary);
         let saved = self.saved.remove(&scope);
-        let (options, budget) = (&self.options, self.budget);
+        let options = &self.options;
+        let mut share = Share { budget: self.budget, thresholds: &mut self.thresholds, seed: options.seed };
         let mut rejected = 0;
         let (key, gone) = self.scopes.open(scope, || {
             let mut saved = saved.map(|saved| saved.watches).unwrap_or_default();
@@ -250,7 +254,7 @@ impl Detector {
                 if let Some(saved) = saved.remove(id.name()).filter(|saved| *saved != Value::Null) {
                     rejected += u64::from(watch.restore(saved).is_err());
                 }
-                watch.share(budget);
+                watch.share(&mut share);
                 Watching { id, watch, raised: None }
             };
             WATCHES.iter().map(&mut open).collect()
@@ -305,9 +309,10 @@ impl Detector {
             return;
         }
         (self.budget, self.budgeted) = (budget, self.now);
+        let mut share = Share { budget, thresholds: &mut self.thresholds, seed: self.options.seed };
         for (_, watches) in self.scopes.iter_mut() {
             for watching in watches {
-                watching.watch.share(budget);
+                watching.watch.share(&mut share);
             }
         }
     }
@@ -434,6 +439,7 @@ impl Watching {
             threshold: standing.threshold,
             average_run_length: standing.average_run_length,
             pace: self.watch.pace(),
+            bytes: self.watch.bytes() as u64,
             signal: self.raised.as_ref().map(|raised| raised.id),
             notes: standing.notes,
         }

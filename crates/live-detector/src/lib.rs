@@ -29,13 +29,16 @@ mod baseline;
 mod budget;
 pub mod burst;
 mod detector;
+mod replay;
 mod scopes;
 mod sequence;
 pub mod sequential;
+mod sketch;
 mod view;
 mod watch;
 
 pub use baseline::{Baselines, ScopeBaselines};
 pub use detector::{Detector, Options};
+pub use replay::Replay;
 pub use sseismo_analysis::signature::Preset;
 pub use view::{Figure, State, View, WatchView};

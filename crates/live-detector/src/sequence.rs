@@ -4,43 +4,40 @@
 //! under health, an upper confidence limit. Out: whether the share has risen, with a stated average run
 //! length (ARL) between two false alarms.
 //!
-//! **Statistic**: a mixture e-CUSUM. For each alternative p1 of a grid M = max(M, 1) · L, with L the
-//! likelihood ratio of the flag; the weighted mean of the M alarms at its threshold. With the threshold equal to the
-//! ARL the claim holds without any computation (an e-detector; Shin, Ramdas, Rinaldo 2024,
-//! arxiv.org/abs/2203.03532).
+//! **Statistic**: the mixture e-CUSUM of [`crate::sequential`]. Its threshold is computed for p0 and ARL when
+//! p0 holds still; where p0 moves with every observation the threshold is the ARL itself, for which the claim
+//! is proved without any computation.
 //!
 //! **Hysteresis**: a raised sequence is cleared by its mirror image, a CUSUM for p0 against half the raised
 //! share that reaches ln 1000.
 //!
-//! **Assumption**: flags are independent of each other under health. [`Sequence::dependence`] says how far
-//! they were: flags that come in runs alarm more often than stated.
+//! **Assumption**: flags are independent of each other under health; [`crate::sequential::dependence`] checks
+//! it on what was learned, and every signal and view says how that came out.
 
 use serde::{Deserialize, Serialize};
 use sseismo_analysis::stats::real;
 use sseismo_trace::{Evidence, Micros, UtcMicros};
-use statrs::distribution::{Beta, ContinuousCDF as _};
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Share};
+use crate::sequential::dependence;
+use crate::sequential::design::{Design, LARGEST_P0};
+use crate::sequential::e_detector::{EDetector, Mixture, Recursion};
+use crate::sequential::upper_limit::clopper_pearson;
 use crate::view::Figure;
 use crate::watch::Standing;
 
-/// Alternatives and their weights: from a weak change to a strong one; the strongest needs few flags anyway.
-const GRID: [(f64, f64); 5] = [(0.05, 0.3), (0.12, 0.25), (0.3, 0.2), (0.6, 0.15), (0.9, 0.1)];
-/// An alternative must be this many times the null share: closer ones only cost weight.
-const APART: f64 = 1.5;
 /// ln 1000: a raised sequence is cleared when health is a thousand times likelier.
 const CLEAR: f64 = 6.907_755_278_982_137;
 /// Null shares are kept within these: below, a single flag would decide; above, there is no health.
-const NULLS: [f64; 2] = [1e-4, 0.5];
+const NULLS: [f64; 2] = [1e-4, LARGEST_P0];
 /// A null that moved by less than this factor changes nothing.
 const MOVED: f64 = 1.1;
-
-/// Flags with a successor that the check of independence needs.
-const CHECKED: u64 = 20;
+/// A share that is to be told from the null must be this many times as large.
+const APART: f64 = 1.5;
+/// Confidence of the upper limits.
+const CONFIDENCE: f64 = 0.95;
 /// What is computed.
 const STATISTIC: &str = "mixture e-CUSUM";
-/// E-values stay below this: evidence for a change too small to matter must not grow without end.
-const MOST: f64 = 1e15;
 
 /// Flags among observations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,50 +110,32 @@ impl Pace {
     }
 }
 
-/// How far flags come in runs: pairs of neighbours.
-#[derive(Clone, Copy, Debug, Default)]
-struct Neighbours {
-    last: Option<bool>,
-    /// Observations after a flag, and flags among them.
-    after_flag: Hits,
-    all: Hits,
-}
-
-impl Neighbours {
-    fn push(&mut self, flag: bool) {
-        if self.last == Some(true) {
-            self.after_flag.push(flag);
-        }
-        self.all.push(flag);
-        self.last = Some(flag);
-    }
-}
-
 /// Flags of one scope against the share of health.
 #[derive(Debug)]
 pub(crate) struct Sequence {
     /// Smallest share of flags since the change began that is worth a signal.
     least: f64,
+    /// Whether the threshold may be computed: the null holds still.
+    computed: bool,
     null: Option<f64>,
     budget: Option<Budget>,
+    detector: Option<EDetector>,
+    ln_threshold: f64,
     arl: f64,
-    threshold: f64,
-    /// One e-value per alternative.
-    evidence: [f64; GRID.len()],
     /// Since the evidence was last at rest.
     excursion: Hits,
     raised: Option<Raised>,
     pace: Pace,
-    neighbours: Neighbours,
+    health: dependence::Baseline,
     last_flag: UtcMicros,
 }
 
 /// What is remembered of an onset.
 #[derive(Clone, Copy, Debug)]
 struct Raised {
-    /// Statistic when it was raised, and what it had to reach.
-    value: f64,
-    threshold: f64,
+    /// Logarithms of the statistic when it was raised, and of what it had to reach.
+    ln: f64,
+    ln_threshold: f64,
     arl: f64,
     /// Flags since the change began.
     hits: Hits,
@@ -170,39 +149,61 @@ impl Sequence {
     pub(crate) fn new(least: f64) -> Self {
         Self {
             least,
+            computed: true,
             null: None,
             budget: None,
+            detector: None,
+            ln_threshold: f64::INFINITY,
             arl: f64::INFINITY,
-            threshold: f64::INFINITY,
-            evidence: [1.0; GRID.len()],
             excursion: Hits::default(),
             raised: None,
             pace: Pace::default(),
-            neighbours: Neighbours::default(),
+            health: dependence::Baseline::default(),
             last_flag: UtcMicros::default(),
         }
     }
 
-    /// Sets the share of flags under health: an upper confidence limit.
+    /// Starts without a null, and with one that will move with every observation.
+    pub(crate) fn moving(least: f64) -> Self {
+        Self { computed: false, ..Self::new(least) }
+    }
+
+    /// Sets the share of flags under health: an upper confidence limit. The threshold is the proved one until
+    /// [`Self::share`] computes a lower one.
     pub(crate) fn set_null(&mut self, share: f64) {
         let share = share.clamp(NULLS[0], NULLS[1]);
-        if self.null.is_none_or(|old| share > old * MOVED || share * MOVED < old) {
-            self.null = Some(share);
-            self.rate();
+        if self.null.is_some_and(|old| share <= old * MOVED && share * MOVED >= old) {
+            return;
+        }
+        self.null = Some(share);
+        if let Ok(mixture) = Design::nearest(share, self.arl.min(1e9)).against(share) {
+            self.bet_on(mixture);
+            self.ln_threshold = self.arl.ln();
         }
     }
 
-    pub(crate) fn set_budget(&mut self, budget: Budget) {
-        self.budget = Some(budget);
-        self.rate();
+    /// Takes its share of the false alarms and computes the threshold.
+    pub(crate) fn share(&mut self, share: &mut Share<'_>) {
+        self.budget = Some(share.budget);
+        self.arl = share.budget.run_length(self.pace.mean().unwrap_or(Micros(1_000_000)));
+        self.ln_threshold = self.arl.ln();
+        let Some(null) = self.null.filter(|_| self.computed) else { return };
+        if let Ok((mixture, threshold)) = share.thresholds.of(null, self.arl) {
+            self.bet_on(mixture);
+            (self.ln_threshold, self.arl) = (threshold.ln, threshold.arl);
+        }
     }
 
-    /// Sets the run length and the threshold anew.
-    fn rate(&mut self) {
-        let (Some(budget), Some(_)) = (self.budget, self.null) else { return };
-        let pace = self.pace.mean().unwrap_or(Micros(1_000_000));
-        self.arl = budget.run_length(pace);
-        self.threshold = self.arl;
+    /// Changes the bets. Evidence is kept as long as its parts weigh the same: otherwise the change itself
+    /// could raise it.
+    fn bet_on(&mut self, mixture: Mixture) {
+        let weights = |mixture: &Mixture| -> Vec<f64> {
+            mixture.alternatives().iter().map(|alternative| alternative.weight).collect()
+        };
+        match &mut self.detector {
+            Some(detector) if weights(detector.mixture()) == weights(&mixture) => detector.bet_on(mixture),
+            _ => self.detector = Some(EDetector::new(mixture, Recursion::Cusum)),
+        }
     }
 
     /// Takes in one observation.
@@ -211,22 +212,18 @@ impl Sequence {
         if flag {
             self.last_flag = at;
         }
-        let Some(null) = self.null else { return Step::Rest };
+        let (Some(null), Some(detector)) = (self.null, &mut self.detector) else { return Step::Rest };
         if self.raised.is_some() {
             return self.recover(null, flag);
         }
-        self.neighbours.push(flag);
+        self.health.push(flag);
         self.excursion.push(flag);
-        for (evidence, (p1, _)) in self.evidence.iter_mut().zip(GRID) {
-            let p1 = alternative(p1, null);
-            let ratio = if flag { p1 / null } else { (1.0 - p1) / (1.0 - null) };
-            *evidence = (evidence.max(1.0) * ratio).min(MOST);
-        }
-        if self.evidence.iter().all(|evidence| *evidence <= 1.0) {
+        let ln = detector.push(flag);
+        if ln <= 0.0 {
             self.excursion = Hits::default();
             return Step::Rest;
         }
-        if self.value() < self.threshold || self.excursion.share() < self.least {
+        if ln < self.ln_threshold || self.excursion.share() < self.least {
             return Step::Open;
         }
         self.raise(null);
@@ -237,8 +234,8 @@ impl Sequence {
         let hits = self.excursion;
         let against = f64::midpoint(hits.share().clamp(null, 0.95), null).max(null * APART);
         self.raised = Some(Raised {
-            value: self.value(),
-            threshold: self.threshold,
+            ln: self.ln_statistic(),
+            ln_threshold: self.ln_threshold,
             arl: self.arl,
             hits,
             against: against.min(0.95),
@@ -262,14 +259,15 @@ impl Sequence {
     /// Forgets suspicion and signal.
     pub(crate) fn reset(&mut self) {
         self.raised = None;
-        self.evidence = [1.0; GRID.len()];
+        if let Some(detector) = &mut self.detector {
+            detector.reset();
+        }
         self.excursion = Hits::default();
     }
 
-    /// The weighted mean of the e-values.
-    pub(crate) fn value(&self) -> f64 {
-        let sum: f64 = self.evidence.iter().zip(GRID).map(|(evidence, (_, weight))| evidence * weight).sum();
-        self.raised.map_or(sum, |raised| raised.value)
+    fn ln_statistic(&self) -> f64 {
+        let now = || self.detector.as_ref().map_or(0.0, EDetector::ln_statistic);
+        self.raised.map_or_else(now, |raised| raised.ln)
     }
 
     pub(crate) fn raised(&self) -> bool {
@@ -291,12 +289,12 @@ impl Sequence {
 
     /// What a signal rests on; `unit` names the observations.
     pub(crate) fn evidence(&self, unit: &str) -> Evidence {
-        let (threshold, arl) =
-            self.raised.map_or((self.threshold, self.arl), |raised| (raised.threshold, raised.arl));
+        let (ln_threshold, arl) =
+            self.raised.map_or((self.ln_threshold, self.arl), |raised| (raised.ln_threshold, raised.arl));
         Evidence {
             statistic: STATISTIC.into(),
-            value: self.value(),
-            threshold,
+            value: self.ln_statistic().exp(),
+            threshold: ln_threshold.exp(),
             n: self.hits().n,
             unit: unit.into(),
             average_run_length: arl,
@@ -310,8 +308,8 @@ impl Sequence {
         Standing {
             unit,
             statistic: STATISTIC,
-            value: self.value(),
-            threshold: known.then_some(self.threshold),
+            value: self.ln_statistic().exp(),
+            threshold: known.then(|| self.ln_threshold.exp()),
             average_run_length: known.then_some(self.arl),
             baseline: self
                 .null
@@ -325,31 +323,13 @@ impl Sequence {
 
     /// The assumption that the run length rests on, and its check.
     fn notes(&self) -> Vec<String> {
-        let Neighbours { after_flag, all, .. } = self.neighbours;
-        let check = if after_flag.n < CHECKED {
-            format!("not checked yet ({} flags, {CHECKED} needed)", after_flag.n)
-        } else {
-            format!(
-                "{:.1} % flags right after a flag, {:.1} % overall",
-                100.0 * after_flag.share(),
-                100.0 * all.share()
-            )
-        };
-        vec![format!("the run length assumes that flags are independent under health: {check}")]
+        vec![self.health.dependence().to_string()]
     }
-}
-
-/// An alternative that is far enough from the null.
-fn alternative(p1: f64, null: f64) -> f64 {
-    p1.max((null * APART).min(f64::midpoint(null, 1.0)))
 }
 
 /// At most this share of observations is flagged under health, at 95 % confidence (Clopper–Pearson).
 pub(crate) fn upper_limit(hits: Hits) -> f64 {
-    if hits.hits >= hits.n {
-        return 1.0;
-    }
-    Beta::new(real(hits.hits) + 1.0, real(hits.n - hits.hits)).map_or(1.0, |beta| beta.inverse_cdf(0.95))
+    clopper_pearson(hits.hits, hits.n, CONFIDENCE)
 }
 
 /// The share of flags under health, learned from what did not end in a signal.

@@ -72,6 +72,8 @@ pub struct WatchView {
     pub average_run_length: Option<f64>,
     /// Mean time between two observations; `None` before the second.
     pub pace: Option<Micros>,
+    /// Bytes that it takes, its live streams included.
+    pub bytes: u64,
     /// The signal that is raised.
     pub signal: Option<SignalId>,
     /// Reservations: the assumption of independence and what its check says, and the like.

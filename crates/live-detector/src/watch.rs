@@ -10,13 +10,26 @@ use serde_json::Value;
 use sseismo_trace::{Cause, Delta, Detail, Evidence, Micros, SignatureId, Summary, UtcMicros};
 
 use crate::Options;
-use crate::budget::Budget;
+use crate::budget::Share;
 use crate::view::Figure;
 
+mod burst;
+mod concurrency;
+mod count_lattice;
+mod flagged;
 mod retry_amplification;
+mod saturation;
+mod size_window;
 
 /// Every signature that is watched.
-pub(crate) const WATCHES: &[Entry] = &[(SignatureId::RetryAmplification, retry_amplification::open)];
+pub(crate) const WATCHES: &[Entry] = &[
+    (SignatureId::CountLattice, count_lattice::open),
+    (SignatureId::Burst, burst::open),
+    (SignatureId::SizeWindow, size_window::open),
+    (SignatureId::Concurrency, concurrency::open),
+    (SignatureId::Saturation, saturation::open),
+    (SignatureId::RetryAmplification, retry_amplification::open),
+];
 
 /// A signature, and how to start watching for it in a new scope.
 pub(crate) type Entry = (SignatureId, fn(&Options) -> Box<dyn Watch>);
@@ -26,6 +39,8 @@ pub(crate) type Entry = (SignatureId, fn(&Options) -> Box<dyn Watch>);
 pub(crate) struct Call<'a> {
     /// Now.
     pub(crate) at: UtcMicros,
+    /// When it started.
+    pub(crate) started: UtcMicros,
     /// What is known of it.
     pub(crate) summary: &'a Summary,
 }
@@ -67,7 +82,7 @@ pub(crate) trait Watch: fmt::Debug + Send {
     /// A stream is given up: nothing more will be heard of it.
     fn forget(&mut self, _stream_id: u64) {}
     /// Its share of the false alarms.
-    fn share(&mut self, budget: Budget);
+    fn share(&mut self, share: &mut Share<'_>);
     /// Whether it is past learning.
     fn ready(&self) -> bool;
     /// Whether the signature is there. Cheap: asked after every event.
@@ -80,6 +95,8 @@ pub(crate) trait Watch: fmt::Debug + Send {
     fn alarm(&self) -> Option<Alarm>;
     /// Forgets its suspicion, as the signal was cleared; what it learned of health stays.
     fn reset(&mut self);
+    /// Bytes that it takes, its streams included.
+    fn bytes(&self) -> usize;
     /// What it knows.
     fn standing(&self) -> Standing;
     /// What it learned, to be kept over a restart.
@@ -89,4 +106,71 @@ pub(crate) trait Watch: fmt::Debug + Send {
     /// # Errors
     /// When it is something else; the watch is then as new.
     fn restore(&mut self, saved: Value) -> Result<(), serde_json::Error>;
+}
+
+#[cfg(test)]
+mod tests {
+    use sseismo_simulator::{Scenario, Simulation};
+    use sseismo_trace::Scope;
+
+    use super::*;
+    use crate::{Detector, Replay};
+
+    #[expect(
+        clippy::print_stdout,
+        reason = "the figures of README come from here: cargo test -- --nocapture"
+    )]
+    fn tell(line: &str) {
+        println!("{line}");
+    }
+
+    fn learned() -> Replay {
+        let scenario = Scenario::parse("[load]\nnumeric = 0.3", std::path::Path::new(".")).unwrap();
+        let mut replay = Replay::new(Options::default());
+        for one in Simulation::new(&scenario).take(300) {
+            replay.push(one.summary.started_at.unwrap(), &one.summary, &one.deltas);
+        }
+        replay.finish();
+        replay
+    }
+
+    /// A live stream of a scope that has learned takes at most 1 KiB, whatever watches it.
+    #[test]
+    fn a_live_stream_takes_less_than_a_kilobyte() {
+        let saved = learned().detector().save();
+        let scope = &saved.scopes[0].scope;
+        let call = Summary {
+            upstream: scope.upstream.clone(),
+            model_requested: scope.model.clone(),
+            effort: scope.effort.clone(),
+            ..Summary::default()
+        };
+        let bytes = |streams: u64| {
+            let mut detector = Detector::with_baselines(Options::default(), saved.clone());
+            for stream_id in 0..=streams {
+                let summary = Summary { stream_id, ..call.clone() };
+                detector.begin(UtcMicros(0), &summary);
+                detector.tick(UtcMicros(0));
+            }
+            detector.view().watches.iter().map(|watch| watch.bytes).sum::<u64>()
+        };
+        let each = (bytes(201) - bytes(1)) / 200;
+        tell(&format!("{each} bytes per live stream"));
+        assert!((100..=1_024).contains(&each), "{each} bytes");
+    }
+
+    /// A scope that has learned everything takes at most 1 MiB, most of it the baseline of `burst`.
+    #[test]
+    fn a_scope_is_bounded() {
+        let replay = learned();
+        let view = replay.detector().view();
+        let scopes: std::collections::BTreeSet<&Scope> =
+            view.watches.iter().map(|watch| &watch.target).collect();
+        assert_eq!(scopes.len(), 1);
+        for watch in &view.watches {
+            tell(&format!("{}: {} bytes", watch.signature.name(), watch.bytes));
+        }
+        let total: u64 = view.watches.iter().map(|watch| watch.bytes).sum();
+        assert!((10_000..1 << 20).contains(&total), "{total} bytes");
+    }
 }

@@ -44,6 +44,8 @@ mod verdict;
 
 pub use baseline::Unit;
 pub use evidence::Evidence;
+pub use tally::{MUCH_TOKENS, STALL_MAX};
+pub use verdict::HEALTHY;
 
 use baseline::Baseline;
 use tally::Tally;

@@ -22,28 +22,28 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sseismo_trace::{Effect, Finding, Scope, SignatureId, Significance, Stream, Summary, Verdict};
 
-use super::{Options, Pass, Score, Signature};
+use super::{Options, Pass, Score, Signature, duration, time_to_first_token};
 use crate::stats::bootstrap::{Observation, Ratio, quantile_ratio};
 use crate::stats::clustered::{Cluster, Estimate, difference};
 use crate::stats::quantile::of_sorted;
 use crate::stats::real_len;
 
 /// Deep calls are counted over this long, µs: the middle of the write-ups' 2–4 s.
-const WINDOW: i64 = 3_000_000;
+pub const WINDOW: i64 = 3_000_000;
 /// More than this many are a pile.
-const CALLS: usize = 6;
+pub const CALLS: usize = 6;
 /// 429s within this long after a pile are reported beside it, µs.
 const AFTER: i64 = 30_000_000;
 /// A call that took this many reasoning tokens was deep.
-const DEEP_TOKENS: f64 = 1_000.0;
+pub const DEEP_TOKENS: f64 = 1_000.0;
 /// Calls needed before a prompt size counts as deep.
-const LEARNED_FROM: usize = 10;
+pub const LEARNED_FROM: usize = 10;
 /// Fewest crowded and other calls, fewest piles.
 const VALUES: usize = 50;
 /// See [`VALUES`].
 const PILES: usize = 10;
 /// Quantile ratio that is harm, and what its lower limit must exceed.
-const HARM: [f64; 2] = [1.5, 1.2];
+pub const HARM: [f64; 2] = [1.5, 1.2];
 /// Level and smallest difference of the 429 share.
 const THROTTLED: [f64; 2] = [0.01, 0.05];
 
@@ -193,16 +193,19 @@ fn next_step(verdict: Verdict) -> &'static str {
     }
 }
 
+/// Whether the effort that was asked for makes a call deep; `None` when none was.
+pub fn deep_effort(summary: &Summary) -> Option<bool> {
+    summary.effort.as_deref().map(|effort| matches!(effort, "high" | "xhigh" | "max"))
+}
+
 fn call(at: i64, summary: &Summary) -> Call {
-    let first = [summary.t_first_reasoning, summary.t_first_output].into_iter().flatten().min();
-    let answered = summary.status.is_none_or(|status| status < 400);
     Call {
         at,
-        deep: summary.effort.as_deref().map(|effort| matches!(effort, "high" | "xhigh" | "max")),
+        deep: deep_effort(summary),
         size: summary.usage.input.or(summary.prompt_tokens_est).map(|tokens| (tokens + 1).ilog2()),
         reasoning: summary.usage.reasoning,
-        ttft: first.or(summary.t_first_byte).filter(|_| answered).map(sseismo_trace::Micros::seconds),
-        duration: summary.t_end.filter(|_| answered).map(sseismo_trace::Micros::seconds),
+        ttft: time_to_first_token(summary),
+        duration: duration(summary),
         throttled: summary.status.map(|status| status == 429),
     }
 }

@@ -116,7 +116,7 @@ pub fn find(histogram: &BTreeMap<u32, u64>) -> Option<Lattice> {
 }
 
 /// A reported count rounded to whole tokens; `None` for what cannot be the count of one answer.
-pub(crate) fn whole_count(reasoning: f64) -> Option<u32> {
+pub fn whole_count(reasoning: f64) -> Option<u32> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 2^20")]
     (0.0..=LARGEST_COUNT).contains(&reasoning).then(|| reasoning.round() as u32)
 }

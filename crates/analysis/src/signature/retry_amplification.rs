@@ -24,11 +24,11 @@ use super::{Options, Pass, Score, Signature};
 use crate::stats::{proportion::wilson, real};
 
 /// Fewest turns.
-const TURNS: u64 = 50;
+pub const TURNS: u64 = 50;
 /// The lower limit of the share of retried turns must be above this.
-const SHARE: f64 = 0.05;
+pub const SHARE: f64 = 0.05;
 /// Attempts per turn must be at least this.
-const FACTOR: f64 = 1.1;
+pub const FACTOR: f64 = 1.1;
 
 /// The signature.
 #[derive(Debug)]

@@ -25,15 +25,15 @@ use crate::stats::clustered::{Cluster, Estimate, difference};
 use crate::stats::{fisher, proportion, real};
 
 /// Prompts over this many tokens are long: the edge that the write-ups name.
-const LONG: u64 = 3_200;
+pub const LONG: u64 = 3_200;
 /// Prompts with at least this share of digits are numeric: prose stays under 0.15.
-const NUMERIC: f64 = 0.4;
+pub const NUMERIC: f64 = 0.4;
 /// Fewest checked answers of each kind.
-const CHECKED: u64 = 30;
+pub const CHECKED: u64 = 30;
 /// Level.
 const ALPHA: f64 = 0.01;
 /// The failure share must be at least this many times that of the others.
-const RATIO: f64 = 2.0;
+pub const RATIO: f64 = 2.0;
 
 /// The signature.
 #[derive(Debug)]
@@ -98,8 +98,9 @@ struct Checks {
     sessions: BTreeMap<u64, [Cluster; 2]>,
 }
 
-/// Whether the answer failed: its content check, else the label `correct`.
-fn failed(summary: &Summary) -> Option<(bool, bool)> {
+/// Whether the answer failed, by its content check or else by the label `correct`; and whether the label said
+/// so. `None` when nobody checked.
+pub fn failed(summary: &Summary) -> Option<(bool, bool)> {
     match summary.content_check {
         ContentCheck::NotChecked => {
             let label = summary.labels.get("correct")?;

@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sseismo_trace::{Effect, Finding, Scope, SignatureId, Significance, Stream, Verdict};
 
-use super::{Options, Pass, Score, Signature};
+use super::{Options, Pass, Score, Signature, duration, time_to_first_token};
 use crate::stats::bootstrap::{Observation, quantile_ratio};
 use crate::stats::quantile::of_sorted;
 use crate::stats::{odds, real_len};
@@ -27,19 +27,19 @@ use crate::stats::{odds, real_len};
 /// Ratio from one cell of sizes to the next.
 const CELL: f64 = 1.10;
 /// Widest window, in cells: 150–220 tokens are 4.
-const WIDEST: i32 = 8;
+pub const WIDEST: i32 = 8;
 /// Fewest calls with a size and a latency.
-const CALLS: usize = 200;
+pub const CALLS: usize = 200;
 /// Fewest votes in a window and in its flanks: the quantile ratio needs as many.
-const VOTES: usize = 50;
+pub const VOTES: usize = 50;
 /// Level, after Bonferroni.
 const ALPHA: f64 = 0.01;
 /// Odds ratio that is still called healthy.
-const ODDS: f64 = 2.0;
+pub const ODDS: f64 = 2.0;
 /// Quantile ratio that is harm, and what its lower limit must exceed.
-const HARM: [f64; 2] = [1.5, 1.2];
+pub const HARM: [f64; 2] = [1.5, 1.2];
 /// The window of the write-ups, and their edge of long prompts, for the shares in the evidence.
-const WRITE_UP: [u64; 2] = [150, 220];
+pub const WRITE_UP: [u64; 2] = [150, 220];
 /// See [`WRITE_UP`].
 const LONG: u64 = 3_200;
 /// p99 is shown from this many calls.
@@ -148,15 +148,11 @@ impl Score for Sizes {
             return;
         }
         let summary = stream.summary;
-        let first = [summary.t_first_reasoning, summary.t_first_output].into_iter().flatten().min();
-        let failed = summary.status.is_some_and(|status| status >= 400);
-        let seconds =
-            |t: Option<sseismo_trace::Micros>| t.filter(|_| !failed).map(sseismo_trace::Micros::seconds);
         self.calls.push(Call {
             prompt: summary.usage.input.or(summary.prompt_tokens_est),
             output: summary.usage.output,
-            ttft: seconds(first.or(summary.t_first_byte)),
-            duration: seconds(summary.t_end),
+            ttft: time_to_first_token(summary),
+            duration: duration(summary),
             // Without a session every call is its own; the high bit keeps the two apart.
             session: summary.session_key.map_or(1 << 63 | self.calls.len() as u64, |key| key >> 1),
         });
@@ -292,8 +288,9 @@ impl Sizes {
     }
 }
 
+/// The cell of a size above 0: cells are as wide as a tenth of their size.
 #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a logarithm is small")]
-fn cell(size: u64) -> i32 {
+pub fn cell(size: u64) -> i32 {
     (size as f64).log(CELL).floor() as i32
 }
 

@@ -253,6 +253,11 @@ impl BurstModel {
         self.0.hit_rate
     }
 
+    /// Whether it can tell clustering from what is usual: not where the baseline itself looks clustered.
+    pub fn decides(&self) -> bool {
+        !self.0.contaminated && self.0.fine.limit.is_finite() && self.0.coarse.limit.is_finite()
+    }
+
     /// Whether the run length was seen or is a model's.
     pub fn basis(&self) -> Basis {
         if real(self.0.coarse.groups) >= 3.0 * self.0.arl { Basis::Measured } else { Basis::ModelBased }

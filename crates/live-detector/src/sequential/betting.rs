@@ -27,7 +27,7 @@ const BETS: [f64; 6] = [0.03, 0.06, 0.12, 0.25, 0.5, 0.8];
 /// Counts from one proposal to the next.
 const EVERY: usize = 500;
 /// Counts that a proposal looks back on.
-const LOOK_BACK: usize = 2_000;
+pub(crate) const LOOK_BACK: usize = 2_000;
 
 /// Evidence on one lattice that is known beforehand.
 #[derive(Clone, Debug)]

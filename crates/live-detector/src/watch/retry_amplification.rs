@@ -11,21 +11,16 @@
 use std::collections::{HashMap, VecDeque};
 
 use serde_json::Value;
+use sseismo_analysis::signature::retry_amplification::{FACTOR, SHARE, TURNS};
 use sseismo_analysis::stats::real;
-use sseismo_trace::{Detail, Micros, Outcome, UtcMicros};
+use sseismo_trace::{Detail, Outcome, UtcMicros};
 
-use super::{Alarm, Call, Standing, Watch};
+use super::flagged::Flagged;
+use super::{Call, Watch};
 use crate::Options;
-use crate::budget::Budget;
 use crate::sequence::{Learned, Sequence, Step};
 use crate::view::Figure;
 
-/// Turns learned before watching: the offline signature's smallest n.
-const NEEDED: u64 = 50;
-/// Share of retried turns that is still health, and attempts per turn that are harm: as offline.
-const SHARE: f64 = 0.05;
-/// See [`SHARE`].
-const FACTOR: f64 = 1.1;
 /// Nobody asks again after this long, µs: twice the longest back-off of the usual SDKs.
 const GIVEN_UP: i64 = 60_000_000;
 /// Turns that are kept open at once.
@@ -69,7 +64,11 @@ impl RetryAmplification {
             step = Step::Open;
         }
         self.learned.push(retried, step);
-        if self.ready() {
+        self.set_null();
+    }
+
+    fn set_null(&mut self) {
+        if self.learned.n() >= TURNS {
             self.sequence.set_null(self.learned.upper_limit().min(SHARE));
         }
     }
@@ -102,7 +101,9 @@ impl RetryAmplification {
     }
 }
 
-impl Watch for RetryAmplification {
+impl Flagged for RetryAmplification {
+    const UNIT: &'static str = "client turns";
+
     fn begin(&mut self, call: &Call<'_>) {
         let summary = call.summary;
         let (Some(key), Some(attempt), None) = (summary.turn_key, summary.attempt, summary.group_id) else {
@@ -141,46 +142,32 @@ impl Watch for RetryAmplification {
         self.expire(now);
     }
 
-    fn share(&mut self, budget: Budget) {
-        self.sequence.set_budget(budget);
+    fn sequence(&self) -> &Sequence {
+        &self.sequence
     }
 
-    fn ready(&self) -> bool {
-        self.learned.n() >= NEEDED
+    fn sequence_mut(&mut self) -> &mut Sequence {
+        &mut self.sequence
     }
 
-    fn alarming(&self) -> bool {
-        self.sequence.raised()
+    fn learned(&self) -> [u64; 2] {
+        [self.learned.n(), TURNS]
     }
 
-    fn pace(&self) -> Option<Micros> {
-        self.sequence.pace()
+    fn detail(&self) -> Detail {
+        Detail::RetryAmplification { attempts_per_turn: self.factor() }
     }
 
-    fn last_evidence(&self) -> UtcMicros {
-        self.sequence.last_flag()
-    }
-
-    fn alarm(&self) -> Option<Alarm> {
-        self.alarming().then(|| Alarm {
-            detail: Detail::RetryAmplification { attempts_per_turn: self.factor() },
-            cause: None,
-            strength: self.sequence.hits().share(),
-            evidence: self.sequence.evidence("client turns"),
-        })
+    fn figures(&self) -> Vec<Figure> {
+        vec![Figure::new("share of retried turns", self.learned.share(), "")]
     }
 
     fn reset(&mut self) {
-        self.sequence.reset();
         self.attempts = 0;
     }
 
-    fn standing(&self) -> Standing {
-        let mut standing = self.sequence.standing("client turns");
-        standing.learned = self.learned.n();
-        standing.needed = NEEDED;
-        standing.baseline.push(Figure::new("share of retried turns", self.learned.share(), ""));
-        standing
+    fn bytes(&self) -> usize {
+        size_of_val(self) + self.turns.capacity() * size_of::<(u64, Turn)>() + 8 * self.order.capacity()
     }
 
     fn save(&self) -> Value {
@@ -189,9 +176,7 @@ impl Watch for RetryAmplification {
 
     fn restore(&mut self, saved: Value) -> Result<(), serde_json::Error> {
         self.learned = serde_json::from_value(saved)?;
-        if self.ready() {
-            self.sequence.set_null(self.learned.upper_limit().min(SHARE));
-        }
+        self.set_null();
         Ok(())
     }
 }

@@ -14,11 +14,11 @@ use crate::stats::interval::{gini, regularity};
 /// No healthy stream of 180 was silent for longer (figures: module docs of `burst`).
 const STALL_MIN: Micros = Micros(750_000);
 /// However slow a stream, this is dead air.
-const STALL_MAX: Micros = Micros(1_000_000);
+pub const STALL_MAX: Micros = Micros(1_000_000);
 /// A stall is longer than this many median gaps of its stream: no healthy stream reached 50.
 const STALL_RATIO: f64 = 50.0;
 /// The least number of tokens that is much at once; also the write-up's.
-const MUCH_TOKENS: u32 = 40;
+pub const MUCH_TOKENS: u32 = 40;
 /// The write-up's upper bound.
 const WRITE_UP_TOKENS_MAX: u32 = 80;
 /// The write-up's window and count.

@@ -15,7 +15,7 @@ use crate::stats::real;
 
 /// Upper 95 % bound of the share of healthy gaps over 750 ms: none of 22,856 (rule of three). One
 /// client on one day; the streams are GPT-4o's.
-pub(super) const HEALTHY: f64 = 3.0 / 22_856.0;
+pub const HEALTHY: f64 = 3.0 / 22_856.0;
 /// Level of `present`.
 const ALPHA: f64 = 0.01;
 /// Two scales are tried.
