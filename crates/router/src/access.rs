@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 use sseismo_trace::{Api, Usage, UtcMicros};
 
+use crate::metrics::{Metrics, TokenKind};
+
 /// Requests that the admin API remembers.
 pub const REMEMBERED: usize = 1_000;
 
@@ -18,6 +20,7 @@ pub const REMEMBERED: usize = 1_000;
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Entry {
     /// Its id, as in the response header `x-sseismo-request-id`.
+    #[serde(rename = "request")]
     pub id: String,
     /// When it came, µs since 1970 UTC.
     pub at: UtcMicros,
@@ -45,13 +48,15 @@ pub struct Entry {
     /// The status that the client got.
     pub status: u16,
     /// How it went: `completed`, `incomplete`, `failed`, `truncated`, `client-gone`, or why nobody was asked.
-    pub outcome: String,
+    pub outcome: &'static str,
     /// The upstream whose answer the client got.
     pub served_by: Option<String>,
     /// The number of the attempt that the client got.
     pub attempt: u32,
     /// Why that upstream: see [`Tried::reason`].
     pub reason: Option<&'static str>,
+    /// When its body was read, ms since it came.
+    pub read_ms: f64,
     /// When the answer's head was given to the client, ms since the request came.
     pub committed_ms: Option<f64>,
     /// First generated text, ms since the request came.
@@ -89,6 +94,9 @@ pub struct Tried {
     pub reason: &'static str,
     /// How it went, in the words of [`Outcome`](crate::outcome::Outcome).
     pub outcome: String,
+    /// The same without numbers, for metrics.
+    #[serde(skip)]
+    pub kind: &'static str,
     /// Status of its answer.
     pub status: Option<u16>,
     /// When it began, ms since the request came.
@@ -156,6 +164,41 @@ impl Entry {
 
 /// Takes entries that are finished.
 pub type Sink = Box<dyn Fn(&Entry) + Send + Sync>;
+
+/// Counts each entry.
+pub fn counting(metrics: Arc<Metrics>) -> Sink {
+    Box::new(move |entry| {
+        let traffic = metrics.traffic();
+        let route = entry.route.as_deref().unwrap_or_default();
+        traffic.request(route, entry.outcome);
+        if let Some(first) = entry.attempts.first() {
+            traffic.overhead(route, (first.started_ms - entry.read_ms).max(0.0) / 1e3);
+        }
+        for (tried, next) in entry.attempts.iter().zip(entry.attempts.iter().skip(1)) {
+            if tried.upstream != next.upstream {
+                traffic.fallback(route, &tried.upstream, tried.kind);
+            }
+        }
+        for tried in &entry.attempts {
+            traffic.attempt(&tried.upstream, tried.kind);
+            traffic.cost(route, &tried.upstream, tried.cost_usd.unwrap_or(0.0));
+            let cached = tried.tokens.cached.unwrap_or(0);
+            let fresh = tried.tokens.input.map(|input| input.saturating_sub(cached));
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of tokens")]
+            let reasoning = tried.tokens.reasoning.map(|tokens| tokens as u64);
+            for (kind, tokens) in [
+                (TokenKind::Input, fresh),
+                (TokenKind::Cached, tried.tokens.cached),
+                (TokenKind::Output, tried.tokens.output),
+                (TokenKind::Reasoning, reasoning),
+            ] {
+                if let Some(tokens) = tokens.filter(|tokens| *tokens > 0) {
+                    traffic.tokens(route, &tried.upstream, kind, tokens);
+                }
+            }
+        }
+    })
+}
 
 /// The log. Shared by reference; one per process.
 pub struct Access {

@@ -10,6 +10,7 @@
 //! | `/signals?once` | what is active, as JSON Lines |
 //! | `/signals`, `Accept: application/json` | what is active, as one JSON array |
 //! | `/metrics` | `OpenMetrics` to those who accept it, else Prometheus's text format |
+//! | `/admin/…` | what the routing relay does: see [`operator`](crate::operator); with a token |
 //! | `/health` | 200 while everything runs, 503 when a part has ended; the body says what is wrong |
 //!
 //! It knows models and hosts, never texts or keys; it is meant for loopback, and has no login.
@@ -31,6 +32,7 @@ use tokio::task::JoinSet;
 
 use crate::feed::{EventBody, EventId, Feed};
 use crate::metrics::{Metrics, OPEN_METRICS, TEXT};
+use crate::operator::Operator;
 
 /// Connections at a time; event streams and scrapes together need far fewer.
 const MAX_CONNECTIONS: usize = 256;
@@ -85,12 +87,19 @@ pub struct Admin {
     feed: Feed,
     metrics: Arc<Metrics>,
     health: Health,
+    operator: Option<Arc<Operator>>,
 }
 
 impl Admin {
     /// Serves these.
     pub fn new(feed: Feed, metrics: Arc<Metrics>, health: Health) -> Self {
-        Self { feed, metrics, health }
+        Self { feed, metrics, health, operator: None }
+    }
+
+    /// The same with the routing relay's pages under `/admin/`.
+    #[must_use]
+    pub fn with_operator(self, operator: Operator) -> Self {
+        Self { operator: Some(Arc::new(operator)), ..self }
     }
 
     /// Answers one request. Must be called inside a tokio runtime.
@@ -106,6 +115,12 @@ impl Admin {
                 let open = accepts(request.headers(), "application/openmetrics-text");
                 let kind = if open { OPEN_METRICS } else { TEXT };
                 whole(StatusCode::OK, kind, self.metrics.encode(open))
+            }
+            path if path.starts_with("/admin/") && self.operator.is_some() => {
+                let operator =
+                    self.operator.as_ref().map(|operator| operator.answer(path, request.headers()));
+                let (status, body) = operator.unwrap_or_default();
+                whole(status, "application/json", format!("{body}\n"))
             }
             "/health" => {
                 let (status, body) = self.health.answer();

@@ -59,6 +59,8 @@ pub struct Server {
     pub admin_token: Option<Secret>,
     /// How long open streams may go on after SIGTERM.
     pub drain: Duration,
+    /// After this much silence in the middle of an answer the client gets a sign of life; `None`: never.
+    pub keep_alive: Option<Duration>,
     /// `[server.limits]`.
     pub limits: Limits,
 }

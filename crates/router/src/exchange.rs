@@ -30,6 +30,7 @@ use crate::choice::{Attempt, Plan, Router, Stop};
 use crate::clock;
 use crate::hold::{Ended, Hold, Reading, Verdict};
 use crate::link::Links;
+use crate::metrics::{InFlight, Metrics};
 use crate::outcome::{FailureKind, Limit, LimitKind, Outcome};
 use crate::own::{self, FrontBody};
 use crate::relayed::{Relayed, Settle};
@@ -49,11 +50,13 @@ const MAX_REFUSAL: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Shared {
     /// The ways to upstreams.
-    pub links: Links,
+    pub links: Arc<Links>,
     /// Who records.
     pub observer: Observer,
     /// A sign of life for the client after this much silence of the upstream.
     pub keep_alive: Option<Duration>,
+    /// Where attempts in flight are counted.
+    pub metrics: Option<Arc<Metrics>>,
 }
 
 /// One client request, let in and read.
@@ -128,12 +131,15 @@ impl Exchange {
                 Err(stop) => return self.refuse(&stop, last),
             };
             let place = self.begin(&attempt, now);
+            let in_flight = self.in_flight(&attempt);
             match self.attempt(&mut attempt, left_for, now).await {
-                Came::Answer(answer, outcome) => return self.commit(*answer, attempt, outcome, place),
+                Came::Answer(answer, outcome) => {
+                    return self.commit(*answer, attempt, outcome, place, in_flight);
+                }
                 Came::Failed(outcome, answer) => {
                     let now = Instant::now();
                     let tried = &mut self.open.entry.attempts[place];
-                    tried.outcome = outcome.to_string();
+                    (tried.outcome, tried.kind) = (outcome.to_string(), outcome.name());
                     tried.ended_ms = ms(now - self.started);
                     left_for = Some(outcome);
                     if let Some((head, body)) = answer.map(|answer| *answer) {
@@ -157,11 +163,17 @@ impl Exchange {
             key_slot: attempt.key.as_ref().map(|key| key.slot),
             reason: attempt.reason.name(),
             outcome: "client-gone".to_owned(), // unless something better is learnt
+            kind: "client-gone",
             started_ms: at,
             ended_ms: at,
             ..Tried::default()
         });
         self.open.entry.attempts.len() - 1
+    }
+
+    fn in_flight(&self, attempt: &Attempt) -> Option<InFlight> {
+        let metrics = self.shared.metrics.as_ref()?;
+        Some(metrics.traffic().in_flight(&attempt.upstream.name))
     }
 
     async fn attempt(&mut self, attempt: &mut Attempt, left_for: Option<Outcome>, now: Instant) -> Came {
@@ -216,6 +228,7 @@ impl Exchange {
         attempt: Attempt,
         outcome: Option<Outcome>,
         place: usize,
+        in_flight: Option<InFlight>,
     ) -> Response<FrontBody> {
         let now = Instant::now();
         let entry = &mut self.open.entry;
@@ -233,7 +246,7 @@ impl Exchange {
         };
         head::complete(&mut head, &told, &self.open.entry.id, answer.strip);
         let began = Duration::from_secs_f64(self.open.entry.attempts[place].started_ms / 1e3);
-        let settle = Settle { open: self.open, place, attempt, started: self.started, outcome };
+        let settle = Settle { open: self.open, place, attempt, started: self.started, outcome, in_flight };
         let issuing = issuing(&self.router, &settle.attempt, self.api);
         let keep_alive = self.shared.keep_alive.filter(|_| answer.reading.is_some());
         let began = self.started + began;
@@ -248,7 +261,7 @@ impl Exchange {
         entry.duration_ms = ms(self.started.elapsed());
         let last = last.filter(|_| !matches!(stop, Stop::StateBound { .. }));
         let Some(Refusal { mut head, body, outcome, upstream, number, reason }) = last else {
-            stop.name().clone_into(&mut entry.outcome);
+            entry.outcome = stop.name();
             let status = StatusCode::from_u16(stop.status()).unwrap_or(StatusCode::BAD_GATEWAY);
             entry.status = status.as_u16();
             let mut message = stop.to_string();
@@ -259,7 +272,7 @@ impl Exchange {
             head::name_request(response.headers_mut(), &entry.id);
             return response;
         };
-        "failed".clone_into(&mut entry.outcome);
+        entry.outcome = "failed";
         (entry.served_by, entry.attempt, entry.reason) = (Some(upstream.to_string()), number, Some(reason));
         if let Outcome::Limited(Limit { kind: LimitKind::Key, .. }) = outcome {
             // The client's own token was right, and the answer may quote a part of the relay's key.

@@ -5,6 +5,7 @@
 //! | `POST /v1/responses`, `/v1/chat/completions`, `/v1/messages` | by the route of the body's `model` |
 //! | any other `/v1/…` | passed on by the same routes, without a look at the answer |
 //! | `GET /v1/models` | the routes' names |
+//! | `GET /metrics`, `/signals` | as on the operators' address |
 //! | `GET /health`, `/ready` | whether the process lives; whether each route has somewhere to go |
 //! | an upgrade to a websocket | 426 at once: Codex CLI then takes server-sent events without a delay |
 //!
@@ -24,6 +25,7 @@ use sseismo_trace::Api;
 use tokio::time::Instant;
 
 use crate::access::{Access, Entry, Open};
+use crate::admin::Admin;
 use crate::affinity::references;
 use crate::auth::Tokens;
 use crate::choice::{Ask, Router, Stop};
@@ -51,7 +53,7 @@ impl fmt::Debug for Front {
 }
 
 /// The router that stands now.
-pub type Current = Box<dyn Fn() -> Arc<Router> + Send + Sync>;
+pub type Current = Arc<dyn Fn() -> Arc<Router> + Send + Sync>;
 
 struct Inner {
     current: Current,
@@ -60,18 +62,21 @@ struct Inner {
     turns: Turns,
     shared: Arc<Shared>,
     access: Arc<Access>,
+    /// Signals and metrics.
+    admin: Option<Admin>,
     draining: AtomicBool,
 }
 
 impl Front {
     /// A front that routes by the router that `current` gives when a request comes.
-    pub fn new(current: Current, shared: Shared, access: Arc<Access>) -> Self {
+    pub fn new(current: Current, shared: Shared, access: Arc<Access>, admin: Option<Admin>) -> Self {
         Self(Arc::new(Inner {
             current,
             tokens: ArcSwapOption::empty(),
             turns: Turns::default(),
             shared: Arc::new(shared),
             access,
+            admin,
             draining: AtomicBool::new(false),
         }))
     }
@@ -104,6 +109,9 @@ impl Front {
             },
         };
         let path = request.uri().path();
+        if let ("/metrics" | "/signals", Some(admin)) = (path, &self.0.admin) {
+            return admin.answer(&request).map(FrontBody::Admin);
+        }
         if !path.starts_with("/v1/") || climbs(path) {
             let message = "the relay serves paths under /v1/";
             return own::error(api, StatusCode::NOT_FOUND, "not-found", message, None);
@@ -117,7 +125,7 @@ impl Front {
             path: path.to_owned(),
             api,
             caller,
-            outcome: "client-gone".to_owned(), // unless something better is learnt
+            outcome: "client-gone", // unless something better is learnt
             ..Entry::default()
         };
         let open = self.0.access.begin(entry);
@@ -141,6 +149,7 @@ impl Front {
             Err(bad) => return not_taken(api, bad, open, started),
         };
         open.entry.request_bytes = inbound.raw.len() as u64;
+        open.entry.read_ms = ms(started.elapsed());
         let members = Members::read(&inbound.decoded);
         if let (Some(_), Err(error)) = (api, &members) {
             let message = format!("the request's body is not a JSON object: {error}");
@@ -269,7 +278,7 @@ fn refused(
     started: Instant,
 ) -> Response<FrontBody> {
     open.entry.status = status.as_u16();
-    code.clone_into(&mut open.entry.outcome);
+    open.entry.outcome = code;
     open.entry.duration_ms = ms(started.elapsed());
     own::error(api, status, code, message, None)
 }
@@ -288,7 +297,7 @@ fn not_taken(api: Option<Api>, bad: BadBody, open: Open, started: Instant) -> Re
 fn stopped(api: Option<Api>, stop: &Stop, mut open: Open, started: Instant) -> Response<FrontBody> {
     let status = StatusCode::from_u16(stop.status()).unwrap_or(StatusCode::BAD_GATEWAY);
     open.entry.status = status.as_u16();
-    stop.name().clone_into(&mut open.entry.outcome);
+    open.entry.outcome = stop.name();
     open.entry.duration_ms = ms(started.elapsed());
     let code = if matches!(stop, Stop::NoRoute { .. }) { "model_not_found" } else { stop.name() };
     own::error(api, status, code, &stop.to_string(), stop.retry_after())

@@ -20,7 +20,8 @@
 //! | `metrics` | what happened, for Prometheus | `relay` |
 //! | `admin` | serves the feed, the metrics and the state of health beside the traffic | `relay` |
 //! | `reload` | changes of that file → a new router with the old one's state | `relay` |
-//! | `access` | what became of each request | `relay` |
+//! | `access`, `operator` | what became of each request; the same for operators | `relay` |
+//! | `health` | asks upstreams whether they are there | `relay` |
 //! | `observe` | passes everything on to one upstream and records | `relay` |
 //! | `serve` | the listening side and its limits | `relay` |
 //! | `inbound`, `rewrite`, `usage`, `credentials` | what becomes of a request before it is sent | `relay` |
@@ -56,6 +57,8 @@ pub mod finish;
 #[cfg(feature = "relay")]
 pub mod front;
 #[cfg(feature = "relay")]
+pub mod health;
+#[cfg(feature = "relay")]
 pub mod hold;
 #[cfg(feature = "relay")]
 pub mod inbound;
@@ -69,6 +72,8 @@ pub mod link;
 pub mod metrics;
 #[cfg(feature = "relay")]
 pub mod observe;
+#[cfg(feature = "relay")]
+pub mod operator;
 #[cfg(feature = "relay")]
 pub mod outcome;
 #[cfg(feature = "relay")]

@@ -39,7 +39,7 @@ use signals::{SignalLabels, Signals};
 use streams::Streams;
 pub use target::MAX_TARGETS;
 use target::Targets;
-pub use traffic::{Breaker, TokenKind, Traffic};
+pub use traffic::{Breaker, InFlight, TokenKind, Traffic};
 
 /// What `OpenMetrics` scrapers ask for and get.
 pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -14,6 +14,7 @@ use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 use sseismo_trace::Api;
 
+use crate::admin::AdminBody;
 use crate::relayed::Relayed;
 use crate::retry_after;
 
@@ -27,6 +28,8 @@ pub enum FrontBody {
     Relayed(Box<Relayed>),
     /// Bytes that are at hand.
     Own(Full<Bytes>),
+    /// Signals and metrics.
+    Admin(AdminBody),
 }
 
 impl Body for FrontBody {
@@ -40,6 +43,7 @@ impl Body for FrontBody {
         match &mut *self {
             Self::Relayed(body) => body.poll(cx),
             Self::Own(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+            Self::Admin(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
@@ -47,6 +51,7 @@ impl Body for FrontBody {
         match self {
             Self::Relayed(body) => body.is_over(),
             Self::Own(body) => body.is_end_stream(),
+            Self::Admin(body) => body.is_end_stream(),
         }
     }
 
@@ -54,6 +59,7 @@ impl Body for FrontBody {
         match self {
             Self::Relayed(_) => SizeHint::default(), // its head says how long it is
             Self::Own(body) => body.size_hint(),
+            Self::Admin(body) => body.size_hint(),
         }
     }
 }

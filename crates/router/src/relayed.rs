@@ -32,6 +32,7 @@ use crate::config::Upstream;
 use crate::exchange::{Answer, ms, note::Noted};
 use crate::finish::{self, Boundary};
 use crate::hold::Reading;
+use crate::metrics::InFlight;
 use crate::outcome::{FailureKind, Outcome};
 use crate::own::BodyError;
 use crate::usage::Strip;
@@ -72,6 +73,7 @@ pub(crate) struct Settle {
     pub(crate) started: Instant,
     /// Known already.
     pub(crate) outcome: Option<Outcome>,
+    pub(crate) in_flight: Option<InFlight>,
 }
 
 impl Settle {
@@ -81,20 +83,21 @@ impl Settle {
     }
 
     /// The answer is over; logs it.
-    fn end(mut self, outcome: Outcome, ending: &str, summary: &Summary) {
+    fn end(mut self, outcome: Outcome, ending: &'static str, summary: &Summary) {
         let now = Instant::now();
         let entry = &mut self.open.entry;
-        ending.clone_into(&mut entry.outcome);
+        entry.outcome = ending;
         entry.duration_ms = ms(now - self.started);
         entry.reported = Tokens::from(summary.usage);
         if let Some(tried) = entry.attempts.get_mut(self.place) {
-            tried.outcome = outcome.to_string();
+            (tried.outcome, tried.kind) = (outcome.to_string(), outcome.name());
             tried.ended_ms = entry.duration_ms;
             tried.tokens = entry.reported;
             let price = self.attempt.upstream.prices.get(&*self.attempt.model);
             tried.cost_usd = price.and_then(|price| price.cost(&summary.usage));
         }
         self.attempt.end(outcome, now);
+        drop(self.in_flight);
     }
 }
 

@@ -72,7 +72,7 @@ async fn faults_before_content_are_answered_by_the_fallback() {
         let first = relay.access.latest(3).pop().unwrap();
         let outcomes: Vec<_> = first.attempts.iter().map(|tried| tried.outcome.as_str()).collect();
         assert!(reason.split('|').any(|reason| outcomes == [reason, "good"]), "{reason}: {first:?}");
-        assert_eq!((first.attempt, first.outcome.as_str()), (2, "completed"));
+        assert_eq!((first.attempt, first.outcome), (2, "completed"));
         let records = relay.records(2).await;
         let mut attempts: Vec<_> = records.iter().map(|record| record.summary.attempt).collect();
         attempts.sort_unstable();
@@ -411,4 +411,68 @@ async fn a_silent_upstream_is_bridged_with_signs_of_life() {
     let signs = got.text.matches("event: keepalive\ndata: {\"type\":\"keepalive\"}\n\n").count();
     assert!((2..=4).contains(&signs), "{signs}");
     assert!(is_complete("/v1/responses", &got.text));
+}
+
+/// What a request became can be asked for afterwards, with the operators' token, and is counted.
+#[tokio::test]
+async fn a_request_explains_itself() {
+    let (a, b) = (Sim::start(&fault("http-error", "status = 500")).await, Sim::start("").await);
+    let text = a_then_b(a.address, b.address, "", "")
+        + "[[upstream]]\nname = \"c\"\nurl = \"http://127.0.0.1:1/v1\"\napis = [\"chat\"]\n";
+    let relay = Relay::start(&text).await;
+    let got = ask(&relay, CHAT).await;
+    relay.logged().await;
+    let page = |path: String, token: &'static str| {
+        let asked = hyper::Request::get(path).header("authorization", token).body(()).unwrap();
+        let response = relay.admin.answer(&asked);
+        async { (response.status().as_u16(), response.into_body().collect().await.unwrap().to_bytes()) }
+    };
+    let path = format!("/admin/requests/{}", got.header("x-sseismo-request-id"));
+    assert_eq!(page(path.clone(), "Bearer wrong").await.0, 401);
+    let (status, body) = page(path, "Bearer operators-token").await;
+    let entry: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(
+        (status, &entry["served_by"], &entry["attempts"][0]["outcome"]),
+        (200, &"b".into(), &"status-500".into())
+    );
+    assert_eq!(entry["reported"], entry["billed"]);
+    let (_, state) = page("/admin/state".to_owned(), "Bearer operators-token").await;
+    let state: serde_json::Value = serde_json::from_slice(&state).unwrap();
+    assert_eq!((&state["ready"], &state["open_requests"]), (&true.into(), &0.into()));
+    assert_eq!(state["breakers"].as_array().unwrap().len(), 2);
+
+    let mut asked = request(relay.address, "/metrics", "");
+    *asked.method_mut() = hyper::Method::GET;
+    let metrics = send(asked).await.text;
+    for line in [
+        "sseismo_route_requests_total{route=\"m\",outcome=\"completed\"} 1",
+        "sseismo_route_attempts_total{upstream=\"a\",outcome=\"status\"} 1",
+        "sseismo_route_fallbacks_total{route=\"m\",upstream=\"a\",reason=\"status\"} 1",
+        "sseismo_route_in_flight{upstream=\"b\"} 0",
+    ] {
+        assert!(metrics.contains(line), "{line}\n{metrics}");
+    }
+    assert!(
+        metrics.contains("sseismo_route_billed_tokens_total{route=\"m\",upstream=\"b\",type=\"reasoning\"}"),
+        "{metrics}"
+    );
+}
+
+/// Without any traffic: checks open the breaker of a dead upstream, and a good one lets it be tried again.
+#[tokio::test]
+async fn health_checks_open_breakers_without_traffic() {
+    let a = Sim::start("").await;
+    let check = "[upstream.health]\npath = \"/models\"\nevery = \"250ms\"\ntimeout = \"1s\"";
+    let relay = Relay::start(&a_then_b(nobody().await, a.address, check, "")).await;
+    let since = Instant::now();
+    let open = || {
+        let views = relay.router.load().breakers(tokio::time::Instant::now());
+        views.iter().any(|view| &*view.upstream == "a" && view.why.is_some())
+    };
+    while !open() {
+        assert!(since.elapsed() < Duration::from_secs(5), "no check was made");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(ask(&relay, CHAT).await.header("x-sseismo-served-by"), "b");
+    assert_eq!(relay.access.latest(1)[0].attempts.len(), 1, "the dead one was not asked");
 }

@@ -41,6 +41,7 @@ pub(super) fn server(
         admin: None,
         admin_token: None,
         drain: Duration::from_secs(30),
+        keep_alive: None,
         limits: Limits::default(),
     };
     let Some(section) = section else { return server };
@@ -72,6 +73,7 @@ pub(super) fn server(
     if server.admin.is_none() && section.has("admin_token") && !section.has("admin") {
         section.fault("admin_token", "it is of no use without `admin = \"127.0.0.1:PORT\"`");
     }
+    server.keep_alive = section.duration("keep_alive");
     if let Some(drain) = section.duration("drain") {
         server.drain = drain;
     }

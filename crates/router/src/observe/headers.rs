@@ -49,7 +49,7 @@ pub(crate) fn carries_token(headers: &HeaderMap, token: &str) -> bool {
 }
 
 /// Compares without telling by its time where the first difference is.
-fn same(given: &[u8], wanted: &[u8]) -> bool {
+pub(crate) fn same(given: &[u8], wanted: &[u8]) -> bool {
     given.len() == wanted.len() && given.iter().zip(wanted).fold(0, |odd, (a, b)| odd | (a ^ b)) == 0
 }
 

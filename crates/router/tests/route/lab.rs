@@ -16,13 +16,19 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use sseismo_capture::tap::{Keep, Note, Observer, Options, Record, Tap};
-use sseismo_router::access::Access;
+use sseismo_router::access::{Access, counting};
+use sseismo_router::admin::{Admin, Health};
 use sseismo_router::auth::Tokens;
 use sseismo_router::choice::Router;
 use sseismo_router::config;
 use sseismo_router::exchange::Shared;
-use sseismo_router::front::Front;
+use sseismo_router::feed::Feed;
+use sseismo_router::front::{Current, Front};
+use sseismo_router::health;
+use sseismo_router::keys::Source;
 use sseismo_router::link::Links;
+use sseismo_router::metrics::Metrics;
+use sseismo_router::operator::Operator;
 use sseismo_router::serve::{Limits, Served, serve};
 use sseismo_simulator::{Scenario, Server};
 use tokio::net::TcpListener;
@@ -134,9 +140,11 @@ pub(crate) struct Relay {
     pub(crate) access: Arc<Access>,
     pub(crate) router: Arc<ArcSwap<Router>>,
     pub(crate) front: Front,
+    pub(crate) admin: Admin,
     notes: Receiver<Note>,
     stop: watch::Sender<bool>,
     served: JoinHandle<io::Result<Served>>,
+    health: JoinHandle<()>,
 }
 
 impl Relay {
@@ -156,11 +164,27 @@ impl Relay {
         let router = Arc::new(ArcSwap::from_pointee(Router::new(config, &|_| None, 7, now)));
         let hash = Arc::new(|_: &str, bytes: &[u8]| bytes.iter().map(|&byte| u64::from(byte)).sum());
         let (observer, notes) = Observer::new(hash, Keep::default());
-        let links = Links::new(Tap::new(&Options::default()).unwrap());
-        let access = Arc::new(Access::new(1, Vec::new()));
-        let shared = Shared { links, observer, keep_alive };
+        let links = Arc::new(Links::new(Tap::new(&Options::default()).unwrap()));
+        let feed = Feed::new(1, 8);
+        let metrics = Arc::new(Metrics::new(&feed));
+        let access = Arc::new(Access::new(1, vec![counting(Arc::clone(&metrics))]));
+        let health = tokio::spawn(health::watch(
+            Arc::new({
+                let standing = Arc::clone(&router);
+                move || standing.load_full()
+            }),
+            Arc::clone(&links),
+            observer.clone(),
+        ));
+        let shared = Shared { links, observer, keep_alive, metrics: Some(Arc::clone(&metrics)) };
         let standing = Arc::clone(&router);
-        let front = Front::new(Box::new(move || standing.load_full()), shared, Arc::clone(&access));
+        let current: Current = Arc::new(move || standing.load_full());
+        let key = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(key.path(), "operators-token").unwrap();
+        let token = Source::File(key.path().to_owned()).read(&|_| None).unwrap();
+        let operator = Operator::new(token, Arc::clone(&current), Arc::clone(&access));
+        let admin = Admin::new(feed, metrics, Health::default()).with_operator(operator);
+        let front = Front::new(current, shared, Arc::clone(&access), Some(admin.clone()));
         front.let_in(tokens);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -171,7 +195,7 @@ impl Relay {
             async move { front.answer(request).await }
         };
         let served = tokio::spawn(serve(listener, answer, limits, stopping, Duration::from_secs(5)));
-        Self { address, access, router, front, notes, stop, served }
+        Self { address, access, router, front, admin, notes, stop, served, health }
     }
 
     /// The records of streams that have ended, once there are `n`.
@@ -200,6 +224,7 @@ impl Relay {
 
     pub(crate) async fn end(self) -> Served {
         self.stop.send(true).unwrap();
+        self.health.abort();
         self.served.await.unwrap().unwrap()
     }
 }
