@@ -155,6 +155,12 @@ struct Tripped {
     probation: VecDeque<bool>,
 }
 
+impl Default for Breaker {
+    fn default() -> Self {
+        Self::new(Settings::default())
+    }
+}
+
 impl Breaker {
     /// A closed breaker.
     pub fn new(settings: Settings) -> Self {

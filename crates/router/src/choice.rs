@@ -73,7 +73,7 @@ pub struct Router {
 type LaneKey = (Arc<str>, Arc<str>);
 
 /// One model at one upstream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Lane {
     breaker: Mutex<Breaker>,
     patience: Mutex<Patience>,
@@ -83,7 +83,20 @@ struct Lane {
 #[derive(Debug)]
 struct RouteState {
     route: Arc<Route>,
+    seats: Vec<Seat>,
     shared: Arc<Shared>,
+}
+
+/// An upstream's place in a route.
+#[derive(Clone, Debug)]
+struct Seat {
+    tier: usize,
+    weight: f64,
+    /// Only the last resort has it: how long the tiers must have failed.
+    rollback: Option<Duration>,
+    upstream: Arc<Upstream>,
+    lane: Arc<Lane>,
+    keyring: Arc<Keyring>,
 }
 
 #[derive(Debug)]
@@ -122,38 +135,27 @@ impl Router {
     }
 
     fn build(config: Config, env: Env<'_>, old: Option<&Self>, seed: u64, now: Instant) -> Self {
+        let keyrings = keyrings(&config, env, old);
         let mut lanes = HashMap::new();
-        let mut routes = HashMap::new();
-        for route in &config.routes {
-            for upstream in route.upstreams() {
-                let key = lane_key(upstream, route, &route.model);
-                let lane = old.and_then(|old| old.lanes.get(&key).cloned()).unwrap_or_else(|| {
-                    Arc::new(Lane {
-                        breaker: Mutex::new(Breaker::new(config.breaker)),
-                        patience: Mutex::default(),
-                    })
-                });
-                locked(&lane.breaker).configure(config.breaker);
-                lanes.insert(key, lane);
-            }
+        let mut lane = |upstream: &Upstream, route: &Route| {
+            let key = lane_key(upstream, route);
+            let known = || old.and_then(|old| old.lanes.get(&key)).map_or_else(Arc::default, Arc::clone);
+            let lane: &Arc<Lane> = lanes.entry(key.clone()).or_insert_with(known);
+            locked(&lane.breaker).configure(config.breaker);
+            lane.clone()
+        };
+        let mut route = |route: &Arc<Route>| {
             let known = old.and_then(|old| old.routes.get(&route.model));
             let shared =
                 known.map_or_else(|| Arc::new(Shared::new(route, now)), |known| known.shared.clone());
             locked(&shared.budget).configure(route.retry_budget);
-            routes.insert(route.model.clone(), Arc::new(RouteState { route: route.clone(), shared }));
-        }
-        let keyring = |upstream: &Arc<Upstream>| {
-            let ring = Keyring::new(&upstream.keys, env);
-            if let Some(known) = old.and_then(|old| old.keyrings.get(&upstream.name)) {
-                ring.take_over(known);
-            }
-            (upstream.name.clone(), Arc::new(ring))
+            let seats = seats(route, &keyrings, &mut lane);
+            (route.model.clone(), Arc::new(RouteState { route: route.clone(), seats, shared }))
         };
-        let keyrings = config.upstreams.iter().map(keyring).collect();
         Self {
+            routes: config.routes.iter().map(&mut route).collect(),
             lanes,
             keyrings,
-            routes,
             affinity: old.map_or_else(Arc::default, |old| old.affinity.clone()),
             draws: old.map_or_else(|| Arc::new(AtomicU64::new(seed)), |old| old.draws.clone()),
             config,
@@ -225,12 +227,8 @@ impl Router {
 
     /// Whether each route has an upstream that is not left alone: the answer of `/ready`.
     pub fn ready(&self, now: Instant) -> bool {
-        self.config.routes.iter().all(|route| {
-            route.upstreams().any(|upstream| {
-                let lane = self.lanes.get(&lane_key(upstream, route, &route.model));
-                lane.is_some_and(|lane| !matches!(locked(&lane.breaker).state(now), State::Open(_)))
-            })
-        })
+        let open = |seat: &Seat| matches!(locked(&seat.lane.breaker).state(now), State::Open(_));
+        self.routes.values().all(|route| route.seats.iter().any(|seat| !open(seat)))
     }
 
     /// A key of an upstream, for a request that is no caller's.
@@ -258,10 +256,50 @@ impl Shared {
     }
 }
 
-/// The breaker that stands for `asked` at `upstream`. A wildcard route has one for all models: clients could
-/// name any number of them.
-fn lane_key(upstream: &Upstream, route: &Route, asked: &str) -> LaneKey {
-    let model = if &*route.model == "*" { "*" } else { upstream.model(asked) };
+/// The keys of each upstream; those of `old` go on, or who of them rests, as far as they are the same.
+fn keyrings(config: &Config, env: Env<'_>, old: Option<&Router>) -> HashMap<Arc<str>, Arc<Keyring>> {
+    let keyring = |upstream: &Arc<Upstream>| {
+        let ring = Keyring::new(&upstream.keys, env);
+        let ring = match old.and_then(|old| old.keyrings.get(&upstream.name)) {
+            Some(known) if ring.has_the_keys_of(known) => known.clone(),
+            Some(known) => {
+                ring.take_over(known);
+                Arc::new(ring)
+            }
+            None => Arc::new(ring),
+        };
+        (upstream.name.clone(), ring)
+    };
+    config.upstreams.iter().map(keyring).collect()
+}
+
+/// Every upstream of a route, the rollback last.
+fn seats(
+    route: &Route,
+    keyrings: &HashMap<Arc<str>, Arc<Keyring>>,
+    lane: &mut dyn FnMut(&Upstream, &Route) -> Arc<Lane>,
+) -> Vec<Seat> {
+    let mut seat = |tier, weight, rollback, upstream: &Arc<Upstream>| Seat {
+        tier,
+        weight,
+        rollback,
+        upstream: upstream.clone(),
+        lane: lane(upstream, route),
+        keyring: keyrings.get(&upstream.name).cloned().unwrap_or_default(),
+    };
+    let mut seats = Vec::new();
+    for (tier, members) in (0..).zip(&route.tiers) {
+        seats.extend(members.iter().map(|member| seat(tier, member.weight, None, &member.upstream)));
+    }
+    let rollback = route.rollback.iter();
+    seats.extend(rollback.map(|last| seat(route.tiers.len(), 1.0, Some(last.after), &last.upstream)));
+    seats
+}
+
+/// The breaker that stands for a route's model at `upstream`. A wildcard route has one for all models: clients
+/// could name any number of them.
+fn lane_key(upstream: &Upstream, route: &Route) -> LaneKey {
+    let model = if &*route.model == "*" { "*" } else { upstream.model(&route.model) };
     (upstream.name.clone(), model.into())
 }
 

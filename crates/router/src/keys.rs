@@ -186,6 +186,14 @@ impl Keyring {
         Self { slots: sources.iter().map(slot).collect(), turn: AtomicUsize::new(0) }
     }
 
+    /// Whether it holds the same keys in the same places.
+    pub fn has_the_keys_of(&self, other: &Self) -> bool {
+        let keys = |ring: &Self| -> Vec<_> {
+            ring.slots.iter().map(|slot| (slot.source.clone(), slot.secret.clone())).collect()
+        };
+        keys(self) == keys(other)
+    }
+
     /// Takes over which keys of `old` rest, as far as they are the same.
     pub fn take_over(&self, old: &Self) {
         for slot in &self.slots {

@@ -7,10 +7,10 @@ use sseismo_trace::Api;
 use tokio::time::Instant;
 
 use super::attempt::{FallbackPlace, Hold, Learn};
-use super::{Ask, Attempt, Bound, Lane, Reason, RouteState, Router, Stop, lane_key, locked, order, wait};
+use super::{Ask, Attempt, Bound, Reason, RouteState, Router, Seat, Stop, locked, order, wait};
 use crate::breaker::{Admit, State};
-use crate::config::{Route, Upstream};
-use crate::keys::{Key, Keyring, Pick};
+use crate::config::Route;
+use crate::keys::{Key, Pick};
 use crate::outcome::{Incapable, Limit, LimitKind, Outcome};
 
 /// Why an upstream was passed over.
@@ -71,16 +71,14 @@ pub struct Plan {
     last: Option<(usize, Outcome)>,
 }
 
-/// An upstream of the route.
+/// A seat that is still in question.
 #[derive(Debug)]
 struct Place {
-    tier: usize,
-    rank: f64,
-    rollback: Option<Duration>,
-    upstream: Arc<Upstream>,
+    seat: Seat,
+    /// The model's name there.
     model: Arc<str>,
-    lane: Arc<Lane>,
-    keyring: Arc<Keyring>,
+    rank: f64,
+    /// Keys that were tried.
     used: Vec<u16>,
     done: bool,
 }
@@ -104,10 +102,11 @@ impl Plan {
         now: Instant,
     ) -> Result<Self, Stop> {
         let mut passed = Vec::new();
-        let mut places = places(&router, &route.route, ask.model, draw);
+        let mut places: Vec<Place> =
+            route.seats.iter().map(|seat| Place::new(seat, ask.model, draw)).collect();
         let mut keep = |why: Why, fits: &dyn Fn(&Place) -> bool| {
             let gone = places.extract_if(.., |place| !fits(place));
-            passed.extend(gone.map(|place| Passed { upstream: place.upstream.name.clone(), why }));
+            passed.extend(gone.map(|place| Passed { upstream: place.seat.upstream.name.clone(), why }));
             places.is_empty()
         };
         if let Some(api) = ask.api
@@ -116,7 +115,7 @@ impl Plan {
             return Err(Stop::NoApi { route: route.route.model.clone(), api });
         }
         if let Bound::To(organisation) = &bound
-            && keep(Why::Organisation, &|place| place.upstream.organisation == *organisation)
+            && keep(Why::Organisation, &|place| place.seat.upstream.organisation == *organisation)
         {
             return Err(Stop::StateBound { organisation: organisation.clone(), retry_after: None });
         }
@@ -126,7 +125,7 @@ impl Plan {
             places.retain(|place| {
                 let fits = place.context() >= tokens.min(widest);
                 if !fits {
-                    passed.push(Passed { upstream: place.upstream.name.clone(), why: Why::Context });
+                    passed.push(Passed { upstream: place.seat.upstream.name.clone(), why: Why::Context });
                 }
                 fits
             });
@@ -212,28 +211,30 @@ impl Plan {
         let context = place.context();
         if outcome == Outcome::Incapable(Incapable::Context) {
             // An upstream with no stated limit may have any.
-            let smaller =
-                |place: &&mut Place| place.context() <= context && place.upstream.context_limit.is_some();
+            let smaller = |place: &&mut Place| {
+                place.context() <= context && place.seat.upstream.context_limit.is_some()
+            };
             self.places.iter_mut().filter(smaller).for_each(|place| place.done = true);
         }
     }
 
     /// The places that are left, the next first.
     fn order(&self) -> Vec<usize> {
-        let last =
-            self.last.map(|(place, outcome)| (place, outcome, self.places[place].upstream.region.clone()));
+        let last = self
+            .last
+            .map(|(place, outcome)| (place, outcome, self.places[place].seat.upstream.region.clone()));
         let key = |index: usize| {
             let place = &self.places[index];
             let (other_key, same_region) = match &last {
                 Some((last, Outcome::Limited(_), _)) => (*last == index, false),
                 Some((_, Outcome::Failed(_), region)) => {
-                    (false, region.is_some() && *region == place.upstream.region)
+                    (false, region.is_some() && *region == place.seat.upstream.region)
                 }
                 Some((_, Outcome::Good | Outcome::Neutral | Outcome::Incapable(_), _)) | None => {
                     (false, false)
                 }
             };
-            (!other_key, place.tier, same_region)
+            (!other_key, place.seat.tier, same_region)
         };
         let mut order: Vec<usize> = (0..self.places.len()).filter(|index| self.may(*index)).collect();
         order.sort_by(|&a, &b| {
@@ -246,7 +247,7 @@ impl Plan {
     fn may(&self, index: usize) -> bool {
         let place = &self.places[index];
         let readable = match &self.bound {
-            Bound::To(organisation) => place.upstream.organisation == *organisation,
+            Bound::To(organisation) => place.seat.upstream.organisation == *organisation,
             Bound::Free | Bound::ToFirst => true,
         };
         readable && !place.done
@@ -256,7 +257,8 @@ impl Plan {
         match self.admit(index, force, now) {
             Ok((key, hold, admit)) => Ok(self.begin(index, force, key, hold, admit, now)),
             Err(obstacle) => {
-                let passed = Passed { upstream: self.places[index].upstream.name.clone(), why: obstacle.why };
+                let passed =
+                    Passed { upstream: self.places[index].seat.upstream.name.clone(), why: obstacle.why };
                 if !self.passed.contains(&passed) {
                     self.passed.push(passed);
                 }
@@ -279,13 +281,13 @@ impl Plan {
                 return obstacle(Why::FallbackFull, None, false);
             }
         }
-        let key = match place.keyring.pick(&place.model, &place.used, force, now) {
+        let key = match place.seat.keyring.pick(&place.model, &place.used, force, now) {
             Pick::Keyless => None,
             Pick::Key(key) => Some(key),
             Pick::Resting { until, asked } => return obstacle(Why::Keys, Some(until), asked),
             Pick::None => return obstacle(Why::Keys, None, true),
         };
-        let mut breaker = locked(&place.lane.breaker);
+        let mut breaker = locked(&place.seat.lane.breaker);
         let admit = if force { breaker.force(now) } else { breaker.admit(now) };
         drop(breaker);
         let probe = match admit {
@@ -293,7 +295,7 @@ impl Plan {
             Admit::Probe(probe) => Some(probe),
             Admit::Refuse { until, asked } => return obstacle(Why::Breaker, Some(until), asked),
         };
-        Ok((key, Hold { lane: place.lane.clone(), probe, fallback }, admit))
+        Ok((key, Hold { lane: place.seat.lane.clone(), probe, fallback }, admit))
     }
 
     fn begin(
@@ -306,7 +308,7 @@ impl Plan {
         now: Instant,
     ) -> Attempt {
         let reason = self.reason(index, force, admit);
-        let organisation = self.places[index].upstream.organisation.clone();
+        let organisation = self.places[index].seat.upstream.organisation.clone();
         if matches!(self.bound, Bound::ToFirst) {
             self.bound = Bound::To(organisation);
         }
@@ -319,15 +321,16 @@ impl Plan {
         } else {
             Duration::ZERO
         };
-        let learned = || locked(&place.lane.patience).timeout(&self.effort);
-        let first_content_within = place.upstream.first_content_timeout.or_else(learned).filter(|_| others);
+        let learned = || locked(&place.seat.lane.patience).timeout(&self.effort);
+        let first_content_within =
+            place.seat.upstream.first_content_timeout.or_else(learned).filter(|_| others);
         Attempt {
             number: self.attempts,
-            upstream: place.upstream.clone(),
+            upstream: place.seat.upstream.clone(),
             model: place.model.clone(),
             key,
             reason,
-            tier: place.tier,
+            tier: place.seat.tier,
             fallback: hold.fallback.is_some(),
             until: self.deadline.checked_sub(kept).unwrap_or(self.deadline),
             first_content_within,
@@ -335,12 +338,12 @@ impl Plan {
             hold,
             learn: Learn {
                 shared: self.route.shared.clone(),
-                keyring: place.keyring.clone(),
+                keyring: place.seat.keyring.clone(),
                 settings: self.router.config().breaker,
                 effort: self.effort.clone(),
                 started: now,
                 content: false,
-                in_tiers: place.rollback.is_none(),
+                in_tiers: place.seat.rollback.is_none(),
             },
         }
     }
@@ -350,7 +353,7 @@ impl Plan {
         if force {
             return Reason::LastResort;
         }
-        if place.rollback.is_some() {
+        if place.seat.rollback.is_some() {
             return Reason::Rollback;
         }
         if matches!(admit, Admit::Probe(_)) {
@@ -360,13 +363,13 @@ impl Plan {
             Some((last, _)) if last == index => Reason::OtherKey,
             Some((last, _)) => {
                 let (from, to) = (&self.places[last], place);
-                match (&from.upstream.region, &to.upstream.region) {
+                match (&from.seat.upstream.region, &to.seat.upstream.region) {
                     (Some(from), Some(to)) if from != to => Reason::OtherRegion,
-                    _ if from.tier == to.tier => Reason::NextInTier,
+                    _ if from.seat.tier == to.seat.tier => Reason::NextInTier,
                     _ => Reason::NextTier,
                 }
             }
-            None if place.tier > 0 => Reason::NextTier,
+            None if place.seat.tier > 0 => Reason::NextTier,
             None if matches!(self.bound, Bound::To(_) | Bound::ToFirst) => Reason::State,
             None if self.order().first() != Some(&index) => Reason::NextInTier,
             None if self.by_session => Reason::Session,
@@ -377,17 +380,17 @@ impl Plan {
     /// Whether another place could take over, without taking anything.
     fn could(&self, index: usize, now: Instant) -> bool {
         let place = &self.places[index];
-        let open = matches!(locked(&place.lane.breaker).state(now), State::Open(_));
-        let (keys, resting) = place.keyring.resting(&place.model, now);
+        let open = matches!(locked(&place.seat.lane.breaker).state(now), State::Open(_));
+        let (keys, resting) = place.seat.keyring.resting(&place.model, now);
         self.may(index) && self.rollback_due(place, now) && !open && (keys == 0 || resting < keys)
     }
 
     fn is_fallback(&self, place: &Place) -> bool {
-        self.attempts > 0 || place.tier > 0
+        self.attempts > 0 || place.seat.tier > 0
     }
 
     fn rollback_due(&self, place: &Place, now: Instant) -> bool {
-        place.rollback.is_none_or(|after| {
+        place.seat.rollback.is_none_or(|after| {
             let since = *locked(&self.route.shared.failing_since);
             since.is_some_and(|since| now.saturating_duration_since(since) >= after)
         })
@@ -415,38 +418,21 @@ impl Plan {
 }
 
 impl Place {
+    fn new(seat: &Seat, asked: &str, draw: u64) -> Self {
+        Self {
+            model: seat.upstream.model(asked).into(),
+            rank: order::rank(draw, &seat.upstream.name, seat.weight),
+            seat: seat.clone(),
+            used: Vec::new(),
+            done: false,
+        }
+    }
+
     fn speaks(&self, api: Api) -> bool {
-        self.upstream.apis.contains(&api)
+        self.seat.upstream.apis.contains(&api)
     }
 
     fn context(&self) -> u64 {
-        self.upstream.context_limit.unwrap_or(u64::MAX)
+        self.seat.upstream.context_limit.unwrap_or(u64::MAX)
     }
-}
-
-/// Every upstream of a route, the rollback last.
-fn places(router: &Router, route: &Route, asked: &str, draw: u64) -> Vec<Place> {
-    let place = |tier, weight, rollback, upstream: &Arc<Upstream>| {
-        let lane = router.lanes.get(&lane_key(upstream, route, asked))?.clone();
-        let keyring = router.keyrings.get(&upstream.name)?.clone();
-        Some(Place {
-            tier,
-            rank: order::rank(draw, &upstream.name, weight),
-            rollback,
-            model: upstream.model(asked).into(),
-            upstream: upstream.clone(),
-            lane,
-            keyring,
-            used: Vec::new(),
-            done: false,
-        })
-    };
-    let members =
-        (0..).zip(&route.tiers).flat_map(|(tier, members)| members.iter().map(move |member| (tier, member)));
-    let tiers = members.filter_map(|(tier, member)| place(tier, member.weight, None, &member.upstream));
-    let rollback = route
-        .rollback
-        .as_ref()
-        .and_then(|rollback| place(route.tiers.len(), 1.0, Some(rollback.after), &rollback.upstream));
-    tiers.chain(rollback).collect()
 }
