@@ -234,7 +234,7 @@ impl Breaker {
             Outcome::Failed(Failure { kind, .. }) => {
                 self.cuts = kind == FailureKind::Cut;
                 self.failed(probe, now);
-                if let Some(wait) = wait {
+                if let Some(wait) = wait.filter(|wait| self.believes(*wait)) {
                     self.quiet(wait, now);
                 }
             }
@@ -324,6 +324,15 @@ impl Breaker {
                 tripped.cooldown = (tripped.cooldown * 2).min(settings.max_cooldown);
                 tripped.until = tripped.until.max(now + tripped.cooldown);
             }
+        }
+    }
+
+    /// Whether a wait is meant for everybody. A short one after a single failure is that request's own: one
+    /// 503 with `retry-after: 1` among thousands must not turn all traffic away.
+    fn believes(&self, wait: Duration) -> bool {
+        match &self.state {
+            Inner::Closed(closed) => wait >= self.settings.cooldown || closed.in_a_row > 1,
+            Inner::Tripped(_) => true,
         }
     }
 

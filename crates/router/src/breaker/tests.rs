@@ -193,6 +193,18 @@ fn a_retry_after_is_kept_to_the_end_and_no_longer_than_the_ceiling() {
 }
 
 #[test]
+fn a_short_wait_is_believed_the_second_time() {
+    let now = Instant::now();
+    let mut breaker = Breaker::new(Settings::default());
+    breaker.record(busy(seconds(1)), None, now);
+    assert_eq!(breaker.admit(now), Admit::Pass);
+    breaker.record(GOOD, None, now);
+    breaker.record(busy(seconds(1)), None, now);
+    breaker.record(busy(seconds(1)), None, now);
+    assert_eq!(breaker.admit(now), Admit::Refuse { until: now + seconds(1), asked: true });
+}
+
+#[test]
 fn a_later_wait_replaces_a_shorter_one_and_never_shortens_a_longer_one() {
     let now = Instant::now();
     let mut breaker = Breaker::new(Settings::default());
