@@ -15,6 +15,7 @@ use sseismo_capture::tap::Observer;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use crate::choice::Router;
 use crate::config::Upstream;
 use crate::credentials;
 use crate::front::Current;
@@ -42,11 +43,7 @@ pub async fn watch(current: Current, links: Arc<Links>, observer: Observer) {
                 (Arc::clone(&router), Arc::clone(upstream), Arc::clone(&links), observer.clone());
             let (path, within) = (check.path.clone(), check.timeout);
             checks.spawn(async move {
-                let key = match router.key(&upstream, now) {
-                    Pick::Key(key) => Some(key.secret),
-                    Pick::Keyless | Pick::Resting { .. } | Pick::None => None,
-                };
-                let asked = timeout(within, ask(&upstream, key.as_ref(), &path, &links, &observer)).await;
+                let asked = timeout(within, ask(&router, &upstream, &path, &links, &observer)).await;
                 let well = matches!(asked, Ok(Ok(status)) if is_well(status));
                 router.health(&upstream.name, well, Instant::now());
             });
@@ -59,11 +56,29 @@ fn is_well(status: StatusCode) -> bool {
     !status.is_server_error()
 }
 
+/// Asks an upstream with one of its keys, by turns; the status of its answer.
+///
+/// # Errors
+/// Why there is none.
+pub async fn ask(
+    router: &Router,
+    upstream: &Upstream,
+    path: &str,
+    links: &Links,
+    observer: &Observer,
+) -> Result<StatusCode, String> {
+    let key = match router.key(upstream, Instant::now()) {
+        Pick::Key(key) => Some(key.secret),
+        Pick::Keyless | Pick::Resting { .. } | Pick::None => None,
+    };
+    ask_with(upstream, key.as_ref(), path, links, observer).await
+}
+
 /// Asks an upstream for a path below its base URL; the status of its answer.
 ///
 /// # Errors
 /// Why there is none. Never tells the key.
-pub async fn ask(
+pub async fn ask_with(
     upstream: &Upstream,
     key: Option<&Secret>,
     path: &str,
@@ -178,11 +193,11 @@ mod tests {
         let upstream = &router.config().upstreams[0];
         let Pick::Key(key) = router.key(upstream, Instant::now()) else { panic!("no key") };
         let key = Some(&key.secret);
-        assert_eq!(ask(upstream, key, "/models", &links, &observer).await.unwrap(), StatusCode::OK);
+        assert_eq!(ask_with(upstream, key, "/models", &links, &observer).await.unwrap(), StatusCode::OK);
         let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         let base = crate::observe::Upstream::parse(&format!("http://{closed}/v1")).unwrap();
         let gone = Upstream { base, name: "gone".into(), ..(**upstream).clone() };
-        let error = ask(&gone, key, "/models", &links, &observer).await.unwrap_err();
+        let error = ask_with(&gone, key, "/models", &links, &observer).await.unwrap_err();
         assert!(!error.is_empty() && !error.contains("sk-test"), "{error}");
     }
 }
