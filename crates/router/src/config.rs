@@ -122,6 +122,9 @@ pub struct Upstream {
     pub connection: Connection,
     /// Its own model names → prices.
     pub prices: BTreeMap<String, Price>,
+    /// Longest wait for the response's head, where a stream was asked for: a server that streams sends it
+    /// before it generates. (Whole answers come with their head, after minutes.)
+    pub headers_timeout: Duration,
     /// Longest wait for the first content; `None`: learned, and off until then.
     pub first_content_timeout: Option<Duration>,
     /// Active health checks.

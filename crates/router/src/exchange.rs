@@ -190,7 +190,8 @@ impl Exchange {
         };
         let request = request.map(|body| observed.body(body));
         let content_due = attempt.first_content_within.filter(|_| self.streamed).map(|within| now + within);
-        let head_due = content_due.map_or(attempt.until, |due| due.min(attempt.until));
+        let head_due = attempt.headers_within.filter(|_| self.streamed).map(|within| now + within);
+        let head_due = [head_due, content_due].into_iter().flatten().fold(attempt.until, Instant::min);
         let tap = self.shared.links.to(&upstream, now);
         let response = match timeout_at(head_due, tap.send(request)).await {
             Ok(Ok(response)) => observed.answered(response),

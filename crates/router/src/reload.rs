@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::choice::Router;
@@ -67,7 +67,6 @@ pub struct Live {
     fingerprint: Mutex<u64>,
     /// `[server]` as it was at the start.
     server: Server,
-    generation: watch::Sender<u64>,
 }
 
 impl Live {
@@ -82,18 +81,12 @@ impl Live {
             fingerprint: Mutex::new(fingerprint),
             server: config.server.clone(),
             router: ArcSwap::from_pointee(Router::new(config, &env, seed, now)),
-            generation: watch::Sender::new(0),
         })
     }
 
     /// The router that stands now.
     pub fn router(&self) -> Arc<Router> {
         self.router.load_full()
-    }
-
-    /// Tells of each new router; the number counts them.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.generation.subscribe()
     }
 
     /// Reads the file again; `force` also when nothing has changed, since keys in the environment of a file
@@ -114,7 +107,6 @@ impl Live {
         *last = self::fingerprint(&text, &config.files);
         let restart = config.server != self.server;
         self.router.store(Arc::new(old.reconfigured(config, &env, now)));
-        self.generation.send_modify(|generation| *generation += 1);
         Ok(Change::New { restart })
     }
 

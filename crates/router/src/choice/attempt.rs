@@ -69,12 +69,13 @@ pub struct Attempt {
     pub key: Option<Key>,
     /// Why it goes there.
     pub reason: Reason,
-    /// The upstream's tier, from 0; the rollback upstream has the number after the last.
-    pub tier: usize,
     /// Whether it counts under the fallback's cap.
     pub fallback: bool,
     /// If nothing was committed by then, it is over: the rest of the deadline belongs to the next.
     pub until: Instant,
+    /// If a stream was asked for and its head has not come after this long, it is over
+    /// ([`FailureKind::NoHeaders`]); `None`: nobody else could take over.
+    pub headers_within: Option<Duration>,
     /// Without content for this long, it is over ([`FailureKind::NoContent`]); `None`: no limit is known, or
     /// nobody else could take over.
     pub first_content_within: Option<Duration>,

@@ -149,11 +149,6 @@ impl Plan {
         &self.route.route
     }
 
-    /// When everything must be over that is not committed.
-    pub fn deadline(&self) -> Instant {
-        self.deadline
-    }
-
     /// Who was passed over so far, and why.
     pub fn passed(&self) -> &[Passed] {
         &self.passed
@@ -330,9 +325,9 @@ impl Plan {
             model: place.model.clone(),
             key,
             reason,
-            tier: place.seat.tier,
             fallback: hold.fallback.is_some(),
             until: self.deadline.checked_sub(kept).unwrap_or(self.deadline),
+            headers_within: others.then_some(place.seat.upstream.headers_timeout),
             first_content_within,
             place: index,
             hold,

@@ -358,13 +358,15 @@ fn a_timeout_for_the_first_content_is_used_where_somebody_could_take_over() {
         attempt.end(GOOD, now + Duration::from_secs(9));
     }
     assert_eq!(first(&learned, &ask(), now).first_content_within, Some(Duration::from_secs(8)));
+    assert_eq!(first(&learned, &ask(), now).headers_within, Some(Duration::from_secs(30)));
     let other = Ask { effort: Some("xhigh"), ..ask() };
     assert_eq!(first(&learned, &other, now).first_content_within, None);
     // Nobody could take over while the fallback is left alone.
     learned.health("b", false, now);
     learned.health("b", false, now);
     learned.health("b", false, now);
-    assert_eq!(first(&learned, &ask(), now).first_content_within, None);
+    let alone = first(&learned, &ask(), now);
+    assert_eq!((alone.first_content_within, alone.headers_within), (None, None));
 }
 
 #[test]
@@ -483,5 +485,66 @@ proptest! {
         let asked: Vec<_> = (0..400).map(|_| run(&router, &ask(), &["a"], now)).collect();
         let hits = asked.iter().filter(|(asked, _)| asked[0] == "a").count();
         prop_assert!((20..=3 + 20).contains(&hits), "{hits} of 400");
+    }
+}
+
+/// A small generator, so that threads need no shared one.
+fn next_random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 33
+}
+
+#[test]
+fn nothing_is_left_behind_by_many_threads_and_reloads() {
+    let now = Instant::now();
+    let text = format!(
+        "[breaker]\ncooldown = \"1ms\"\nmax_cooldown = \"2ms\"\n{}{}{}[[route]]\nmodel = \"m\"\n\
+         tiers = [[\"a\", \"b\"]]\nfallback_in_flight = 3\nretry_budget = 1.0\nrollback = \"c\"\nrollback_after = \"1ms\"\n",
+        upstream("a", "keys = [\"env:KEY1\", \"env:KEY2\"]"),
+        upstream("b", ""),
+        upstream("c", "")
+    );
+    let current = Mutex::new(router(&text, now));
+    std::thread::scope(|scope| {
+        for seed in 0..4_u64 {
+            let (current, text) = (&current, &text);
+            scope.spawn(move || {
+                let mut state = seed;
+                for step in 0..1500_u64 {
+                    let now = now + Duration::from_micros(100 * step);
+                    if next_random(&mut state).is_multiple_of(200) {
+                        let mut current = locked(current);
+                        *current = Arc::new(current.reconfigured(config(text), &env, now));
+                    }
+                    let router = locked(current).clone();
+                    let Ok(mut plan) = router.candidates(&ask(), now) else { continue };
+                    while let Ok(mut attempt) = plan.next(now) {
+                        match next_random(&mut state) % 6 {
+                            0 => break, // the client has left
+                            1 => {
+                                attempt.first_content(now);
+                                plan.report(attempt, FailureKind::Cut.into(), now);
+                                break;
+                            }
+                            2 => {
+                                let limit =
+                                    Limit { kind: LimitKind::Rate, retry_after: None, elsewhere: false };
+                                plan.report(attempt, Outcome::Limited(limit), now);
+                            }
+                            3 => plan.report(attempt, BAD, now),
+                            _ => plan.report(attempt, GOOD, now),
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let router = locked(&current).clone();
+    let shared = &router.routes["m"].shared;
+    assert_eq!(shared.fallbacks.load(Ordering::SeqCst), 0, "places under the cap are held by nobody");
+    // No probe is held: every breaker admits one, at once, when its time has come.
+    for lane in router.lanes.values() {
+        let mut breaker = locked(&lane.breaker);
+        assert!(!matches!(breaker.admit(now + Duration::from_mins(1)), crate::breaker::Admit::Refuse { .. }));
     }
 }

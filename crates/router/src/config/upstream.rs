@@ -18,6 +18,10 @@ use crate::spend::Price;
 /// The APIs that the relay routes.
 pub(super) const APIS: [Api; 3] = [Api::Responses, Api::Chat, Api::Messages];
 
+/// The wait for a streamed answer's head, unless stated. Hosted APIs send it within seconds; a llama.cpp that
+/// works on a long prompt first needs more, and says so in the file.
+const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Reads one upstream; files that it names are added to `files`. `None` when it cannot be used.
 pub(super) fn upstream(
     mut section: Section<'_>,
@@ -47,6 +51,7 @@ pub(super) fn upstream(
         context_limit: section.whole("context_limit", 1..=u64::MAX),
         connection: connection(&section),
         prices: prices(&section),
+        headers_timeout: section.duration("headers_timeout").unwrap_or(HEADERS_TIMEOUT),
         first_content_timeout: section.duration("first_content_timeout"),
         health: section.section("health").map(health),
         name,
