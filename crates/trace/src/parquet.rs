@@ -17,8 +17,9 @@
 //! `scan_parquet("DIR/events")`, Spark, Daft. The date is the UTC date of the stream's start; streams
 //! without one lie in `date=__HIVE_DEFAULT_PARTITION__`, which engines read as null. A part holds whole
 //! streams, its rows sorted by (`stream_id`, `seq`) and (`conn_id`, `read_id`). Parquet's key-value
-//! metadata holds `sseismo.schema` (the version, now 0: columns may still change) and
-//! `sseismo.anchors` (pairs of wall and monotonic clock, JSON).
+//! metadata holds `sseismo.schema` (the version, now 0: columns may still change), `sseismo.anchors` (pairs
+//! of wall and monotonic clock, JSON) and, in `streams/`, `sseismo.tables` (how many rows of how many streams
+//! or connections the part's other files hold, JSON): a file that is gone is noticed.
 //!
 //! **These files are sensitive**: no text is stored unless asked for, but sizes and times of events are
 //! a known side channel on the text. Identifiers are HMACs with a key of the dataset.

@@ -48,8 +48,11 @@ pub(super) fn read(folder: &Path, gauge: &dyn Gauge) -> Imported {
     if report.orphans > 0 {
         imported.skip("event-without-stream", report.orphans);
     }
+    if report.bereft > 0 {
+        imported.skip("stream-without-its-events", report.bereft);
+    }
     if let Some(first) = report.damaged.first() {
-        imported.skip("damaged-file", report.damaged.len() as u64);
+        imported.skip("damaged-or-missing-file", report.damaged.len() as u64);
         imported.error = Some(said(first));
     }
     imported
@@ -126,7 +129,7 @@ mod tests {
             fs::write(file.unwrap().path(), b"PAR1").unwrap();
         }
         let imported = import(folder.path(), &Options::default(), &mut Seen::default());
-        assert_eq!(imported[0].skipped.get("damaged-file"), Some(&1));
+        assert_eq!(imported[0].skipped.get("damaged-or-missing-file"), Some(&1));
         assert!(imported[0].error.as_ref().unwrap().contains("damaged or unfinished"));
         fs::write(Manifest::path(folder.path()), r#"{"format":"sseismo.trace","schema_version":9}"#).unwrap();
         let imported = import(folder.path(), &Options::default(), &mut Seen::default());

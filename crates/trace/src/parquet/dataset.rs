@@ -60,6 +60,9 @@ impl Manifest {
     pub fn load(root: &Path) -> Result<Self, Error> {
         let path = Self::path(root);
         let not_ours = |why: String| Error::NotADataset { path: root.to_owned(), why };
+        if fs::metadata(&path).is_ok_and(|meta| !meta.is_file()) {
+            return Err(not_ours("its dataset.json is not a regular file".to_owned()));
+        }
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -43,6 +43,19 @@ pub enum Error {
         /// What the Parquet reader found.
         reason: String,
     },
+    /// Something of a file's name that is none: a pipe, a folder, a socket.
+    #[error("`{}` is not a regular file; move it away", .0.display())]
+    NotAFile(PathBuf),
+    /// A file of a part is gone.
+    #[error("`{}` is missing: it held {rows} rows of {owners} streams or connections; put it back, or remove the part's other files", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// The rows that it held.
+        rows: u64,
+        /// The streams or connections that they belong to.
+        owners: u64,
+    },
     /// A column is missing or has the wrong type.
     #[error("`{}`: column `{column}` {problem}", path.display())]
     Column {

@@ -27,6 +27,28 @@ use crate::{Delta, Micros, Read, Summary, UtcMicros};
 /// Key of the clock anchors in a part's key-value metadata.
 pub(super) const ANCHORS_KEY: &str = "sseismo.anchors";
 
+/// Key of what a part's other tables held when it was written.
+const TABLES_KEY: &str = "sseismo.tables";
+
+/// What one table of a part held when it was written, so that a file that is gone later can be told from
+/// one that never was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Held {
+    /// Rows.
+    pub(super) rows: u64,
+    /// Streams, or connections, with a row.
+    pub(super) owners: u64,
+}
+
+impl Held {
+    /// What the footer of a part's `streams/` says of its other tables, by name; nothing where a writer
+    /// left no word of it.
+    pub(super) fn by_table(stored: Option<&Vec<KeyValue>>) -> BTreeMap<String, Self> {
+        let pair = stored.into_iter().flatten().find(|pair| pair.key == TABLES_KEY);
+        pair.and_then(|pair| serde_json::from_str(pair.value.as_deref()?).ok()).unwrap_or_default()
+    }
+}
+
 /// The folder of streams whose start is not known: Hive's name for a null, so that every engine reads
 /// the date as null.
 pub(super) const NO_DATE: &str = "__HIVE_DEFAULT_PARTITION__";
@@ -136,6 +158,7 @@ struct TableWriter<R: Row> {
     anchors: Vec<Anchor>,
     rows: Vec<R>,
     last: Option<(u64, u32)>,
+    held: Held,
     writer: Option<ArrowWriter<File>>,
 }
 
@@ -143,7 +166,15 @@ impl<R: Row> TableWriter<R> {
     fn new(root: &Path, partition: &str, name: PartName, anchors: &[Anchor]) -> Self {
         let target = file(root, R::TABLE, partition, &name.to_string());
         let unfinished = target.with_file_name(format!(".{name}.unfinished"));
-        Self { target, unfinished, anchors: anchors.to_vec(), rows: Vec::new(), last: None, writer: None }
+        Self {
+            target,
+            unfinished,
+            anchors: anchors.to_vec(),
+            rows: Vec::new(),
+            last: None,
+            held: Held::default(),
+            writer: None,
+        }
     }
 
     fn push(&mut self, row: R) -> Result<(), Error> {
@@ -151,6 +182,8 @@ impl<R: Row> TableWriter<R> {
         if self.last.is_some_and(|last| last >= key) {
             return Err(Error::Unsorted { path: self.target.clone(), by: R::ORDER });
         }
+        self.held.rows += 1;
+        self.held.owners += u64::from(self.last.is_none_or(|(owner, _)| owner != key.0));
         self.last = Some(key);
         self.rows.push(row);
         if self.rows.len() >= WAITING_ROWS { self.encode() } else { Ok(()) }
@@ -185,10 +218,13 @@ impl<R: Row> TableWriter<R> {
             .map_err(|e| Error::encode(&self.target, e))
     }
 
-    /// Writes the footer and makes the bytes durable. The file is not visible yet.
-    fn complete(&mut self) -> Result<u64, Error> {
+    /// Writes the footer, with a `note`, and makes the bytes durable. The file is not visible yet.
+    fn complete(&mut self, note: Option<KeyValue>) -> Result<u64, Error> {
         self.encode()?;
-        let Some(writer) = self.writer.take() else { return Ok(0) };
+        let Some(mut writer) = self.writer.take() else { return Ok(0) };
+        if let Some(note) = note {
+            writer.append_key_value_metadata(note);
+        }
         let file = writer.into_inner().map_err(|e| Error::encode(&self.target, e))?;
         file.sync_all().map_err(Error::io("sync", &self.unfinished))?;
         let bytes = file.metadata().map_err(Error::io("look at", &self.unfinished))?.len();
@@ -291,12 +327,19 @@ impl PartWriter {
     /// # Errors
     /// A file cannot be written; the part is then not visible.
     pub fn finish(mut self) -> Result<Written, Error> {
+        let held = BTreeMap::from([
+            (Event::TABLE, self.events.held),
+            (Read::TABLE, self.reads.held),
+            (Text::TABLE, self.texts.held),
+            (Raw::TABLE, self.raw.held),
+        ]);
+        let note = serde_json::to_string(&held).ok().map(|json| KeyValue::new(TABLES_KEY.to_owned(), json));
         let bytes = BTreeMap::from([
-            (Event::TABLE, self.events.complete()?),
-            (Read::TABLE, self.reads.complete()?),
-            (Text::TABLE, self.texts.complete()?),
-            (Raw::TABLE, self.raw.complete()?),
-            (Summary::TABLE, self.streams.complete()?),
+            (Event::TABLE, self.events.complete(None)?),
+            (Read::TABLE, self.reads.complete(None)?),
+            (Text::TABLE, self.texts.complete(None)?),
+            (Raw::TABLE, self.raw.complete(None)?),
+            (Summary::TABLE, self.streams.complete(note)?),
         ]);
         self.events.publish()?;
         self.reads.publish()?;

@@ -18,10 +18,10 @@ use parquet::arrow::arrow_reader::{
 };
 
 use super::dataset::Manifest;
-use super::part::{ANCHORS_KEY, PartName, file};
+use super::part::{ANCHORS_KEY, Held, PartName, file};
 use super::table::{Event, Raw, Row, Text};
 use super::{Anchor, Error, SCHEMA_KEY, VERSION};
-use crate::{Delta, Stream, Summary};
+use crate::{Delta, Read, Stream, Summary};
 
 mod lookup;
 mod scan;
@@ -52,7 +52,9 @@ pub struct Report {
     pub events: u64,
     /// Events of streams that are not in `streams/`: passed over.
     pub orphans: u64,
-    /// Files that could not be read to their end, and why; the others were read.
+    /// Streams whose events were written and are gone, with their file.
+    pub bereft: u64,
+    /// Files that could not be read to their end or are gone, and why; the others were read.
     pub damaged: Vec<Error>,
 }
 
@@ -96,7 +98,7 @@ impl Dataset {
     /// The part's `streams/` file cannot be read.
     pub fn anchors(&self, part: &Part) -> Result<Vec<Anchor>, Error> {
         let path = self.file(Summary::TABLE, part);
-        let metadata = load(&path)?;
+        let (_, metadata) = load(&path)?;
         let stored = metadata.metadata().file_metadata().key_value_metadata();
         let json = stored.into_iter().flatten().find(|pair| pair.key == ANCHORS_KEY);
         match json.and_then(|pair| pair.value.as_deref()) {
@@ -130,6 +132,7 @@ impl Dataset {
         let summaries = Rows::<Summary>::open(&self.file(Summary::TABLE, part))?;
         let mut events = Events::open(&self.file(Event::TABLE, part))?;
         report.parts += 1;
+        self.missing(part, report);
         let (mut deltas, mut reads) = (Vec::new(), Vec::new());
         for batch in summaries {
             for summary in &batch? {
@@ -148,6 +151,25 @@ impl Dataset {
         }
         report.orphans += events.rest()?;
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Notes the files of a part that held events or reads and are gone.
+    fn missing(&self, part: &Part, report: &mut Report) {
+        let gone = [Event::TABLE, Read::TABLE].map(|table| (table, self.file(table, part)));
+        let mut gone = gone.into_iter().filter(|(_, path)| !path.exists()).peekable();
+        if gone.peek().is_none() {
+            return;
+        }
+        // A footer that cannot be read is damage, which whoever reads `streams/` reports.
+        let Ok((_, metadata)) = load(&self.file(Summary::TABLE, part)) else { return };
+        let held = Held::by_table(metadata.metadata().file_metadata().key_value_metadata());
+        for (table, path) in gone {
+            let Held { rows, owners } = held.get(table).copied().unwrap_or_default();
+            if rows > 0 {
+                report.bereft += if table == Event::TABLE { owners } else { 0 };
+                report.damaged.push(Error::Missing { path, rows, owners });
+            }
+        }
     }
 
     /// The rows of `streams/` alone. Break to stop early.
@@ -240,9 +262,18 @@ fn reads_of(deltas: &[Delta]) -> Option<(u32, u32)> {
     Some((first.saturating_sub(1), last))
 }
 
-/// The footer of a file, checked to be of a version that we read.
-fn load(path: &Path) -> Result<ArrowReaderMetadata, Error> {
-    let file = File::open(path).map_err(Error::io("open", path))?;
+/// Opens a regular file: to open a pipe would wait for whoever writes to it.
+fn open(path: &Path) -> Result<File, Error> {
+    match fs::metadata(path) {
+        Ok(meta) if !meta.is_file() => Err(Error::NotAFile(path.to_owned())),
+        Ok(_) => File::open(path).map_err(Error::io("open", path)),
+        Err(error) => Err(Error::io("open", path)(error)),
+    }
+}
+
+/// A file and its footer, checked to be of a version that we read.
+fn load(path: &Path) -> Result<(File, ArrowReaderMetadata), Error> {
+    let file = open(path)?;
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
     let metadata = ArrowReaderMetadata::load(&file, options).map_err(|e| Error::damaged(path, e))?;
     let stored = metadata.metadata().file_metadata().key_value_metadata();
@@ -251,7 +282,7 @@ fn load(path: &Path) -> Result<ArrowReaderMetadata, Error> {
     if found > VERSION {
         return Err(Error::Newer { path: path.to_owned(), found, known: VERSION });
     }
-    Ok(metadata)
+    Ok((file, metadata))
 }
 
 /// A reader of some columns of a table. Columns of words come as dictionaries, which spares a string
@@ -261,7 +292,7 @@ fn reader<R: Row>(
     columns: &[&'static str],
     groups: Option<Vec<usize>>,
 ) -> Result<ParquetRecordBatchReader, Error> {
-    let plain = load(path)?;
+    let (file, plain) = load(path)?;
     for column in columns {
         if plain.schema().column_with_name(column).is_none() {
             let problem = format!("is missing; is this a `{}` file?", R::TABLE);
@@ -280,7 +311,6 @@ fn reader<R: Row>(
     let damaged = |error| Error::damaged(path, error);
     let metadata = ArrowReaderMetadata::try_new(Arc::clone(plain.metadata()), options).map_err(damaged)?;
     let mask = ProjectionMask::columns(metadata.parquet_schema(), columns.iter().copied());
-    let file = File::open(path).map_err(Error::io("open", path))?;
     let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
         .with_projection(mask)
         .with_batch_size(BATCH_ROWS);

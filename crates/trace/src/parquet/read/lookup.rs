@@ -109,7 +109,7 @@ impl Lookup {
 
 /// The row groups of one file.
 fn spans(path: &Path, part: usize) -> Result<Vec<Group>, Error> {
-    let metadata = load(path)?;
+    let (_, metadata) = load(path)?;
     let place = |name| metadata.schema().index_of(name);
     let (Ok(conn), Ok(read)) = (place(reads::CONN_ID), place(reads::READ_ID)) else {
         let problem = format!("is missing; is this a `{}` file?", Read::TABLE);

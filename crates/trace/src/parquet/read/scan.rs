@@ -96,6 +96,7 @@ impl Dataset {
         let mut report = Report::default();
         for (place, part) in self.parts.iter().enumerate() {
             let path = self.file(Event::TABLE, part);
+            self.missing(part, &mut report);
             if !path.exists() {
                 continue;
             }

@@ -70,6 +70,71 @@ fn a_damaged_part_is_reported_and_the_others_are_read() {
 }
 
 #[test]
+fn events_that_are_gone_are_said() {
+    let folder = tempfile::tempdir().unwrap();
+    three_days(folder.path());
+    let dataset = Dataset::open(folder.path()).unwrap();
+    let gone = dataset.file(events::FOLDER, &dataset.parts()[1]);
+    fs::remove_file(&gone).unwrap();
+    let mut events = Vec::new();
+    let report = dataset.streams(|stream| {
+        events.push(stream.deltas.len());
+        ControlFlow::Continue(())
+    });
+    assert_eq!((events, report.bereft), (vec![1, 0, 1], 1));
+    assert!(
+        matches!(&report.damaged[..], [Error::Missing { path, rows: 1, owners: 1 }] if *path == gone),
+        "{report:?}"
+    );
+    let times = dataset.times(|_| ControlFlow::Continue(()));
+    assert_eq!((times.streams, times.bereft, times.damaged.len()), (2, 1, 1));
+}
+
+/// Counts of tokens alone have no events: their files were never there and are not missed.
+#[test]
+fn events_that_never_were_are_not_missed() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), &[Owned { summary: Summary::default(), deltas: Vec::new(), reads: Vec::new() }]);
+    let report = Dataset::open(folder.path()).unwrap().streams(|_| ControlFlow::Continue(()));
+    assert_eq!((report.streams, report.bereft, report.damaged.len()), (1, 0, 0));
+}
+
+/// To open a pipe waits for its writer: for ever, when nobody writes.
+#[cfg(unix)]
+#[test]
+fn what_is_no_regular_file_is_said_and_not_waited_for() {
+    let pipe = |path: &Path| {
+        let _ = fs::remove_file(path);
+        assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+    };
+    let folder = tempfile::tempdir().unwrap();
+    three_days(folder.path());
+    let parts = Dataset::open(folder.path()).unwrap();
+    pipe(&parts.file(streams::FOLDER, &parts.parts()[0]).with_file_name("part-1-1-0.parquet"));
+    pipe(&parts.file(events::FOLDER, &parts.parts()[1]));
+    let reads = parts.file(reads::FOLDER, &parts.parts()[2]);
+    fs::create_dir_all(reads.parent().unwrap()).unwrap();
+    pipe(&reads);
+    let other = parts.file(streams::FOLDER, &parts.parts()[2]).with_file_name("part-2-1-0.parquet");
+    fs::create_dir(&other).unwrap();
+    let dataset = Dataset::open(folder.path()).unwrap();
+    let mut seen = Vec::new();
+    let report = dataset.streams(|stream| {
+        seen.push(stream.summary.stream_id);
+        ControlFlow::Continue(())
+    });
+    assert_eq!(seen, [0, 2]);
+    assert!(report.damaged.iter().all(|error| matches!(error, Error::NotAFile(_))), "{report:?}");
+    assert_eq!(report.damaged.len(), 4, "{report:?}");
+    let summaries = dataset.summaries(|_| ControlFlow::Continue(()));
+    assert_eq!((summaries.streams, summaries.damaged.len()), (3, 2));
+    assert_eq!(dataset.times(|_| ControlFlow::Continue(())).damaged.len(), 1);
+    assert!(dataset.parts().iter().filter(|part| dataset.anchors(part).is_err()).count() == 2);
+    pipe(&Manifest::path(folder.path()));
+    assert!(matches!(Dataset::open(folder.path()), Err(Error::NotADataset { .. })));
+}
+
+#[test]
 fn rows_out_of_order_are_refused_and_leave_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let mut part =
