@@ -20,7 +20,7 @@
 //! `--preset write-up`: 40–80 tokens, then more than 1 s, three times in 60 s.
 //!
 //! **Lesser words.** `coalesced`: a short cork on an even period or byte grid, which is named.
-//! `held-whole`: whole answers in one read.
+//! `held-whole`: whole answers in one read; `content_encoding` tells whether a compressor held them.
 //!
 //! **Smallest n**: 30 known gaps, except where hits alone decide.
 //!
@@ -41,6 +41,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 mod verdict;
+mod whole;
 
 pub use baseline::Unit;
 pub use evidence::Evidence;

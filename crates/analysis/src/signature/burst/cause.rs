@@ -92,8 +92,8 @@ pub(super) fn judge(stream: &Stream<'_>, group: &Flush, gap: Micros, around: Aro
 }
 
 /// The provider's clock was smooth, so the bytes were held on the way.
-fn held(via: bool) -> Judged {
-    if via {
+pub(super) fn held(hop: bool) -> Judged {
+    if hop {
         Judged::proven(Cause::ProxyBuffering)
     } else {
         Judged::unknown(&["a direct capture of the same upstream, to tell which hop held the bytes"])
@@ -117,14 +117,14 @@ fn by_reads(reads: &[Read], via: bool) -> Judged {
 }
 
 /// Whether our own lateness explains at least half of the silence.
-fn is_late(read: &Read, gap: Micros) -> bool {
+pub(super) fn is_late(read: &Read, gap: Micros) -> bool {
     [read.idle, read.loop_lag, read.kernel_lag]
         .into_iter()
         .flatten()
         .any(|late| late >= LATE && Micros(late.0.saturating_mul(2)) >= gap)
 }
 
-fn reads_of<'a>(stream: &Stream<'a>, (first, last): (u32, u32)) -> &'a [Read] {
+pub(super) fn reads_of<'a>(stream: &Stream<'a>, (first, last): (u32, u32)) -> &'a [Read] {
     let from = stream.reads.partition_point(|read| read.read_id < first);
     let to = stream.reads.partition_point(|read| read.read_id <= last);
     &stream.reads[from..to.max(from)]
@@ -191,9 +191,6 @@ pub(super) fn next_step(verdict: Verdict, cause: Option<Cause>, missing: &BTreeS
             "nothing: the long silences lie between phases, where models think or tools run"
         }
         (Verdict::TooFew, _) => "record more streams of this scope: 30 gaps inside a phase are the least",
-        (Verdict::HeldWhole, _) => {
-            "look for compression or full buffering on the way: `gzip off` for text/event-stream in nginx, a CDN's or SDK's response buffering"
-        }
         (_, Some(Cause::Unknown)) if missing.contains(SENDER_CLOCK) => {
             "capture the upstream once more without the hops before it and `sseismo compare` the two: the other end of our connection sent these events together, and only that tells the upstream from a hop on the way"
         }

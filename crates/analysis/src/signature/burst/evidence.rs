@@ -53,6 +53,8 @@ pub struct Evidence {
     pub long_streams: u64,
     /// Streams that came in one read.
     pub held_whole: u64,
+    /// Content encodings of those, where the answer was compressed.
+    pub held_encodings: BTreeMap<String, u64>,
     /// The even grid of a cork.
     pub grid: Option<GridEvidence>,
     /// The longest silence that ended in several events at once, when over 0.5 s.
@@ -211,6 +213,7 @@ impl Evidence {
             longest_border_silence_ms: tally.borders.longest.seconds() * 1e3,
             long_streams: tally.long_streams,
             held_whole: tally.held_whole,
+            held_encodings: tally.held_encodings.clone(),
             largest: tally.largest.as_ref().map(LateGroup::from),
             ..self
         }

@@ -1,11 +1,12 @@
 //! Second pass: groups at both scales, measured against the baselines of the first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sseismo_trace::{Cause, Micros, Stream};
 
 use super::baseline::{Baseline, Unit};
 use super::cause::{Around, Grid, Judged, judge};
+use super::whole;
 use crate::flush::{Borders, COARSE_SPAN, COARSE_WINDOW, Flush, Frames, Gap, Grouper};
 use crate::signature::Preset;
 use crate::stats::histogram::Histogram;
@@ -219,6 +220,9 @@ pub(super) struct Tally {
     /// Streams long enough to say whether they were held whole, and those that were.
     pub(super) long_streams: u64,
     pub(super) held_whole: u64,
+    pub(super) held_causes: Votes,
+    /// Content encodings of those.
+    pub(super) held_encodings: BTreeMap<String, u64>,
     /// Per stream, in thousandths; B is shifted by one to be positive.
     pub(super) cv: Histogram,
     pub(super) kim_jo: Histogram,
@@ -248,6 +252,8 @@ impl Tally {
             borders: Borders::default(),
             long_streams: 0,
             held_whole: 0,
+            held_causes: Votes::default(),
+            held_encodings: BTreeMap::new(),
             cv: Histogram::default(),
             kim_jo: Histogram::default(),
             lv: Histogram::default(),
@@ -290,7 +296,13 @@ impl Tally {
             (Some((first, _)), Some((_, last))) => first == last,
             _ => last.last.since(first.first) < Micros(1_000),
         };
-        self.held_whole += u64::from(held && frames.len() == 1);
+        if held && frames.len() == 1 {
+            self.held_whole += 1;
+            self.held_causes.add(&whole::judge(stream, first));
+            if let Some(encoding) = whole::encoding(stream.summary) {
+                *self.held_encodings.entry(encoding.to_owned()).or_default() += 1;
+            }
+        }
     }
 
     /// The figures that need the gaps of one stream together; leaves these in `self.gaps`, sorted.

@@ -226,11 +226,64 @@ fn a_neighbour_that_was_throttled_explains_a_cooldown() {
 
 #[test]
 fn a_whole_answer_in_one_read_was_held() {
-    let deltas: Vec<Delta> =
-        (0..300).map(|seq| Delta { first_read: Some(4), ..reasoning(seq, 6_123, 3) }).collect();
-    let finding = measured(&[given(deltas)]);
-    assert_eq!(finding.verdict, Verdict::HeldWhole);
+    let finding = measured(&[whole(None, None)]);
+    assert_eq!((finding.verdict, finding.cause), (Verdict::HeldWhole, Some(Cause::Unknown)));
     assert!(finding.next_step.contains("gzip off"));
+    assert!(finding.evidence["missing"][0].as_str().unwrap().contains("direct capture"), "{finding:#?}");
+}
+
+/// Three hundred events in one read after 6.1 s.
+fn whole(encoding: Option<&str>, server: Option<&str>) -> Given {
+    let mut stream =
+        given((0..300).map(|seq| Delta { first_read: Some(4), ..reasoning(seq, 6_123, 3) }).collect());
+    stream.summary.content_encoding = encoding.map(str::to_owned);
+    stream.summary.server = server.map(str::to_owned);
+    stream.reads.push(Read { read_id: 4, t: Micros(6_123_000), drained: true, ..Read::default() });
+    stream
+}
+
+#[test]
+fn a_compressor_that_held_an_answer_is_named_as_far_as_it_announces_itself() {
+    let said = |stream: Given| {
+        let finding = measured(&[stream]);
+        assert_eq!(finding.verdict, Verdict::HeldWhole);
+        finding
+    };
+    let nginx = said(whole(Some("gzip"), Some("nginx/1.22.1")));
+    assert_eq!(nginx.cause, Some(Cause::ProxyBuffering));
+    assert_eq!(
+        (&nginx.evidence["held_encodings"]["gzip"], nginx.evidence["missing"][0].as_str()),
+        (&Value::from(1), None)
+    );
+    assert_eq!(nginx.evidence["causes"]["proxy-buffering"], 1);
+    assert!(nginx.next_step.contains("gzip off") && nginx.notes.iter().any(|note| note.contains("(gzip)")));
+
+    let nobody = said(whole(Some("br"), Some("uvicorn")));
+    assert_eq!(nobody.cause, Some(Cause::Unknown));
+    assert!(nobody.evidence["missing"][0].as_str().unwrap().starts_with("streams.via"), "{nobody:#?}");
+    assert!(nobody.next_step.contains("compression off"), "{}", nobody.next_step);
+
+    let plain = said(whole(None, Some("nginx")));
+    assert_eq!(plain.cause, Some(Cause::Unknown), "an honest proxy in front of who knows what");
+
+    let mut late = whole(Some("gzip"), Some("nginx"));
+    late.reads[0].idle = Some(Micros(6_000_000));
+    assert_eq!(said(late).cause, Some(Cause::SlowReader));
+}
+
+/// The sender's clock tells what compression does not: that it wrote over time, or all at once.
+#[test]
+fn the_senders_clock_decides_who_held_an_answer() {
+    let stamped = |step: i64, server| {
+        let mut stream = whole(None, server);
+        for (i, delta) in (0..).zip(&mut stream.deltas) {
+            delta.provider_ts = Some(1_700_000_000_000_123 + i * step);
+        }
+        measured(&[stream]).cause.unwrap()
+    };
+    assert_eq!(stamped(20_000, Some("cloudflare")), Cause::ProxyBuffering);
+    assert_eq!(stamped(20_000, None), Cause::Unknown);
+    assert_eq!(stamped(10, Some("cloudflare")), Cause::UpstreamBatching);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use super::baseline::{Baseline, Unit};
 use super::cause::{Judged, next_step, of_grid};
 use super::evidence::Evidence;
 use super::tally::{Scale, Tally};
+use super::whole;
 use crate::signature::Preset;
 use crate::stats::proportion::wilson;
 use crate::stats::real;
@@ -69,10 +70,15 @@ pub(super) fn finding(scope: &Scope, preset: Preset, baseline: &Baseline, tally:
     let cause = decision.judged.map(|judged| judged.cause);
     evidence.missing = missing.iter().map(|&column| column.to_owned()).collect();
     if let Some(scale) = decision.scale {
-        let votes = if scale.hits > 0 { &scale.hit_causes } else { &scale.cork_causes };
+        let late = if scale.hits > 0 { &scale.hit_causes } else { &scale.cork_causes };
+        let whole = tally.filter(|_| decision.verdict == Verdict::HeldWhole);
+        let votes = whole.map_or(late, |tally| &tally.held_causes);
         let names = votes.counts.iter().map(|(cause, count)| (cause_name(*cause), *count));
         evidence.causes = if cause.is_some() { names.collect() } else { BTreeMap::new() };
     }
+    let whole_step = (decision.verdict == Verdict::HeldWhole)
+        .then(|| whole::next_step(cause, !evidence.held_encodings.is_empty()))
+        .flatten();
     Finding {
         signature: SignatureId::Burst,
         scope: scope.clone(),
@@ -91,8 +97,8 @@ pub(super) fn finding(scope: &Scope, preset: Preset, baseline: &Baseline, tally:
         cause,
         labelled: 0,
         compared_with: COMPARED_WITH.to_owned(),
-        does_not_prove: does_not_prove(decision.verdict).to_owned(),
-        next_step: next_step(decision.verdict, cause, &missing),
+        does_not_prove: does_not_prove(decision.verdict, cause).to_owned(),
+        next_step: whole_step.map_or_else(|| next_step(decision.verdict, cause, &missing), str::to_owned),
         notes,
     }
 }
@@ -106,9 +112,7 @@ fn decide(preset: Preset, tally: &Tally) -> Decision<'_> {
     let of_grid = || grid.map(|corked| of_grid(corked.grid, tally.fine.cork_causes.most()));
 
     if tally.held_whole > 0 && tally.held_whole * 2 >= tally.long_streams {
-        let why =
-            Judged::unknown(&["a direct capture of the same upstream, to tell which hop held the answer"]);
-        return decided(Verdict::HeldWhole, None, Some(why));
+        return decided(Verdict::HeldWhole, None, Some(tally.held_causes.most()));
     }
     let present = match preset {
         Preset::Measured => scale.hits >= LEAST_HITS && p <= ALPHA,
@@ -160,6 +164,12 @@ fn describe(tally: &Tally, evidence: &mut Evidence, notes: &mut Vec<String>) {
         notes.push(format!(
             "{} silences over 1 s lie on phase borders (longest {:.0} ms): no stalls",
             tally.borders.over_1s, evidence.longest_border_silence_ms
+        ));
+    }
+    for (encoding, streams) in &evidence.held_encodings {
+        notes.push(format!(
+            "{streams} of {} whole answers came compressed ({encoding}): a compressor that does not flush after each event holds the stream to its end",
+            evidence.held_whole
         ));
     }
     if let Some(late) = &evidence.largest {
@@ -215,7 +225,7 @@ fn cause_name(cause: Cause) -> String {
     }
 }
 
-fn does_not_prove(verdict: Verdict) -> &'static str {
+fn does_not_prove(verdict: Verdict, cause: Option<Cause>) -> &'static str {
     match verdict {
         Verdict::Present => {
             "that the model thought in bursts: only that its events arrived so; and groups of one stream are not independent"
@@ -223,9 +233,7 @@ fn does_not_prove(verdict: Verdict) -> &'static str {
         Verdict::Coalesced => {
             "that anything stalled: the delay is short, and who adds it is told only by the cause"
         }
-        Verdict::HeldWhole => {
-            "who held the answers: a proxy, compression, an SDK, or a cache that had them whole"
-        }
+        Verdict::HeldWhole => whole::does_not_prove(cause),
         Verdict::NotMeasurable | Verdict::TooFew => "that there are no bursts",
         _ => "that streams elsewhere, or at other hours, are free of bursts",
     }
