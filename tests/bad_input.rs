@@ -307,3 +307,31 @@ fn an_endless_line_costs_vote_one_line() {
     assert_eq!(report["inputs"][0]["skipped"]["line-too-long"], 1, "{report}");
     assert_eq!(report["inputs"][0]["fan_outs"], 1);
 }
+
+/// A pipe among the parts of a dataset is not waited for, and events that are gone are missed.
+#[test]
+fn a_dataset_with_a_pipe_and_a_hole_is_read_as_far_as_it_goes() {
+    let dir = folder();
+    let dataset = dir.path().join("traces");
+    let timing = data("timing");
+    let args: [&std::ffi::OsStr; 4] = ["import".as_ref(), timing.as_ref(), "-o".as_ref(), dataset.as_ref()];
+    assert!(run(&args).status.success());
+    let (_, whole, _) = analyze(&dataset);
+    let events = dataset.join("events");
+    let parts: Vec<_> = std::fs::read_dir(&events)
+        .expect("dates")
+        .flat_map(|date| std::fs::read_dir(date.expect("a date").path()).expect("parts"))
+        .map(|part| part.expect("a part").path())
+        .collect();
+    assert!(parts.len() > 1, "{parts:?}");
+    std::fs::remove_file(&parts[0]).expect("removed");
+    std::fs::remove_file(&parts[1]).expect("removed");
+    assert!(Command::new("mkfifo").arg(&parts[1]).status().expect("mkfifo").success());
+    let (code, report, stderr) = analyze(&dataset);
+    assert_eq!(code, Some(2), "{stderr}");
+    let input = &report["inputs"][0];
+    assert_eq!(input["skipped"]["damaged-or-missing-file"], 2, "{input:#}");
+    assert!(input["skipped"]["stream-without-its-events"].as_u64().is_some_and(|n| n > 0), "{input:#}");
+    assert!(stderr.contains("is missing") || stderr.contains("not a regular file"), "{stderr}");
+    assert!(input["events"].as_u64() < whole["inputs"][0]["events"].as_u64());
+}

@@ -6,6 +6,10 @@
     reason = "a test stops at what it does not expect, and its bounds are in real time"
 )]
 
+#[path = "observe/encodings.rs"]
+mod encodings;
+#[path = "observe/retention.rs"]
+mod retention;
 #[path = "observe/upstream.rs"]
 mod upstream;
 
