@@ -193,10 +193,15 @@ pub async fn serve(listener: TcpListener, admin: Admin, mut stop: watch::Receive
                     tokio::time::sleep(Duration::from_millis(50)).await; // out of file descriptors
                 }
             },
-            _ = stop.wait_for(|stop| *stop) => return Ok(()),
+            () = stopped(&mut stop) => return Ok(()),
             Some(_) = connections.join_next() => {}
         }
     }
+}
+
+/// Waits for the word to stop, or for nobody being left who could give it.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
 }
 
 async fn connection(stream: TcpStream, admin: Admin) {

@@ -12,8 +12,7 @@
 //!
 //! Labels are few and their values bounded: upstream, model, api, signature. Models are named by clients, so
 //! only the first [`MAX_TARGETS`] combinations get their own series, the rest are counted under `other`. The
-//! model is the requested one, because it is known when a stream begins; signals name their scope's model,
-//! which is the served one where the answer says so.
+//! model is the requested one, because it is known when a stream begins, as in the scopes of signals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,8 +62,12 @@ pub enum Loss {
 pub struct DetectorState {
     /// Scopes that it holds.
     pub scopes: u64,
-    /// Of these, scopes that still learn what is normal and cannot signal.
+    /// Pairs of scope and signature that still learn what is normal and cannot signal.
     pub learning: u64,
+    /// Pairs that watch.
+    pub watching: u64,
+    /// Pairs whose signal is raised.
+    pub signalling: u64,
     /// Scopes that it forgot because there were too many.
     pub evicted: u64,
     /// Notes that did not fit into its queue.
@@ -80,7 +83,7 @@ pub struct Metrics {
     traffic: Traffic,
     signals: Family<SignalLabels, Counter>,
     scopes: Gauge,
-    learning: Gauge,
+    watches: Family<[(&'static str, &'static str); 1], Gauge>,
     evicted: Counter,
     dropped: Family<[(&'static str, &'static str); 1], Counter>,
 }
@@ -91,14 +94,14 @@ impl Metrics {
         let mut registry = Registry::default();
         let streams = Streams::register(&mut registry);
         let traffic = Traffic::register(&mut registry);
-        let (signals, dropped) = (Family::default(), Family::default());
-        let (scopes, learning, evicted) = (Gauge::default(), Gauge::default(), Counter::default());
+        let (signals, dropped, watches) = (Family::default(), Family::default(), Family::default());
+        let (scopes, evicted) = (Gauge::default(), Counter::default());
         registry.register("sseismo_signals", "Signals raised, by signature and state", signals.clone());
         registry.register("sseismo_detector_scopes", "Scopes that the detector holds", scopes.clone());
         registry.register(
-            "sseismo_detector_learning_scopes",
-            "Scopes that still learn what is normal and cannot signal",
-            learning.clone(),
+            "sseismo_detector_watches",
+            "Pairs of scope and signature: still learning what is normal, watching, or signalling",
+            watches.clone(),
         );
         registry.register(
             "sseismo_detector_evictions",
@@ -119,7 +122,7 @@ impl Metrics {
             traffic,
             signals,
             scopes,
-            learning,
+            watches,
             evicted,
             dropped,
         }
@@ -148,7 +151,11 @@ impl Metrics {
     /// Takes over how the detector stands.
     pub fn detector(&self, state: DetectorState) {
         self.scopes.set(state.scopes.cast_signed());
-        self.learning.set(state.learning.cast_signed());
+        for (name, pairs) in
+            [("learning", state.learning), ("watching", state.watching), ("signalling", state.signalling)]
+        {
+            self.watches.get_or_create(&[("state", name)]).set(pairs.cast_signed());
+        }
         self.evicted.inner().store(state.evicted, Ordering::Relaxed);
         self.total_dropped(Loss::Detector, state.notes_dropped);
     }

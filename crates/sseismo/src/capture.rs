@@ -57,6 +57,9 @@ pub(crate) struct Args {
     /// Print one JSON document (schema `sseismo.report/1`) instead of tables.
     #[arg(long)]
     json: bool,
+    /// Folder of the trace dataset; made when it is not there.
+    #[arg(short, long, value_name = "DIR")]
+    out: PathBuf,
     #[command(flatten)]
     recording: Recording,
 }
@@ -103,13 +106,14 @@ fn send(args: &Args, probe: Probe) -> anyhow::Result<(Vec<Record>, Option<String
     let options = args.recording.tap()?;
     let (finished, records) = mpsc::channel();
     let mut table = (!args.json).then(row::Table::default);
-    let running = args.recording.start(1.0, move |record: Record| {
+    let each = move |record: Record| {
         if let Some(table) = &mut table {
             // Nobody is left to read the table when stdout is gone; the recording goes on.
             let _ = table.row(&mut anstream::stdout().lock(), &record);
         }
         let _ = finished.send(record);
-    })?;
+    };
+    let running = args.recording.start(Some(&args.out), 1.0, each, |_| {})?;
     let observer = running.observer.clone();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -129,7 +133,7 @@ fn send(args: &Args, probe: Probe) -> anyhow::Result<(Vec<Record>, Option<String
     // The runtime must outlive the recording: the last streams are still being analysed on it.
     let status = running.finish()?;
     runtime.shutdown_background();
-    if let Some(trouble) = status.trouble {
+    if let Some(trouble) = status.and_then(|status| status.trouble) {
         tell(&format!("warning: not everything is on disk: {trouble}"));
     }
     Ok((records.into_iter().collect(), error?))
@@ -137,7 +141,7 @@ fn send(args: &Args, probe: Probe) -> anyhow::Result<(Vec<Record>, Option<String
 
 /// What the analysis says of the streams.
 fn judge(args: &Args, records: &[Record]) -> anyhow::Result<()> {
-    let source = args.recording.folder().display().to_string();
+    let source = args.out.display().to_string();
     let mut analysis = Analysis::new(vec![Dim::Source, Dim::Model, Dim::Effort], Options::default());
     for record in records {
         analysis.push(&source, &record.stream());

@@ -4,7 +4,7 @@
 mod analyze;
 #[cfg(all(feature = "relay", feature = "analyze"))]
 mod capture;
-#[cfg(feature = "analyze")]
+#[cfg(any(feature = "analyze", feature = "relay"))]
 mod clock;
 #[cfg(feature = "analyze")]
 mod compare;
@@ -52,7 +52,7 @@ enum Verb {
     #[cfg(all(feature = "relay", feature = "analyze"))]
     Capture(capture::Args),
     #[cfg(feature = "relay")]
-    Relay(relay::Args),
+    Relay(Box<relay::Args>),
     #[cfg(feature = "vote")]
     Vote(Box<vote::Args>),
 }

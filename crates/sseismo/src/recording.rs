@@ -1,23 +1,22 @@
-//! What `relay` and `capture` share: how to record, and where.
+//! What `relay` and `capture` share: how to record.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use sseismo_capture::recorder::{Limits, Options, Recorder, Status};
-use sseismo_capture::tap::{self, Keep, Note, Observer, Record};
+use sseismo_capture::tap::{self, Hash, Keep, Note, Observer, Record};
 
-/// Where and how to record.
+/// How to record.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Recording {
-    /// Folder of the trace dataset; made when it is not there.
-    #[arg(short, long, value_name = "DIR")]
-    out: PathBuf,
     /// Keep the text of answers and of reasoning, in `texts/`: for `sseismo vote` and for reading them.
     #[arg(long)]
     keep_text: bool,
@@ -41,10 +40,19 @@ pub(crate) struct Recording {
     http2_prior_knowledge: bool,
 }
 
-/// A dataset that is being recorded to by a thread of its own.
+/// Exchanges that are observed, and where their notes go.
 pub(crate) struct Running {
     pub(crate) observer: Observer,
-    thread: JoinHandle<Status>,
+    /// The thread that records to a dataset of its own, where there is one.
+    recorder: Option<JoinHandle<Status>>,
+    /// The notes, where nobody records them.
+    notes: Option<Receiver<Note>>,
+}
+
+/// The notes for the detector, and how many it did not get.
+pub(crate) struct Listened {
+    pub(crate) notes: Receiver<Note>,
+    pub(crate) missed: Arc<AtomicU64>,
 }
 
 impl Recording {
@@ -63,12 +71,35 @@ impl Recording {
         Ok(tap::Options { extra_roots, http2_prior_knowledge: self.http2_prior_knowledge })
     }
 
-    /// Opens the dataset and starts recording; `each` gets every finished stream.
+    /// Starts recording to the dataset at `folder`, or observing without a record when there is none; `each`
+    /// gets every finished stream that is recorded, `warn` each new trouble and `None` when it is over.
     pub(crate) fn start(
         &self,
+        folder: Option<&Path>,
         sample: f64,
         each: impl FnMut(Record) + Send + 'static,
+        warn: impl FnMut(Option<&str>) + Send + 'static,
     ) -> anyhow::Result<Running> {
+        let keep = Keep { raw: self.keep_raw, text: self.keep_text };
+        let Some(folder) = folder else {
+            let hasher = RandomState::new();
+            let hash: Hash = Arc::new(move |domain: &str, value: &[u8]| hasher.hash_one((domain, value)));
+            let (observer, notes) = Observer::new(hash, Keep::default());
+            return Ok(Running { observer, recorder: None, notes: Some(notes) });
+        };
+        let recorder = self.open(folder, sample)?;
+        let hasher = recorder.hasher().clone();
+        let hash: Hash = Arc::new(move |domain: &str, value: &[u8]| hasher.hash(domain, value));
+        let (observer, notes) = Observer::new(hash, keep);
+        let thread = std::thread::Builder::new()
+            .name("recorder".to_owned())
+            .spawn(move || record(&notes, recorder, each, warn))
+            .context("cannot start the recorder's thread")?;
+        Ok(Running { observer, recorder: Some(thread), notes: None })
+    }
+
+    /// Opens the dataset, and says what was found there and what will be stored.
+    fn open(&self, folder: &Path, sample: f64) -> anyhow::Result<Recorder> {
         let options = Options {
             keep_text: self.keep_text,
             keep_raw: self.keep_raw,
@@ -82,11 +113,11 @@ impl Recording {
         {
             tell(&format!(
                 "WARNING: the {what} of answers are STORED in {}: who can read that folder can read them",
-                self.out.display()
+                folder.display()
             ));
         }
-        let (recorder, recovered) = tap::open(&self.out, options)
-            .with_context(|| format!("cannot record to {}", self.out.display()))?;
+        let (recorder, recovered) =
+            tap::open(folder, options).with_context(|| format!("cannot record to {}", folder.display()))?;
         if recovered.streams > 0 {
             tell(&format!(
                 "recovered {} streams of an earlier run, {} of them unfinished",
@@ -96,42 +127,55 @@ impl Recording {
         for path in &recovered.set_aside {
             tell(&format!("could not be recovered and was set aside: {}", path.display()));
         }
-        let hasher = recorder.hasher().clone();
-        let hash = Arc::new(move |domain: &str, value: &[u8]| hasher.hash(domain, value));
-        let (observer, notes) = Observer::new(hash, Keep { raw: self.keep_raw, text: self.keep_text });
-        let thread = std::thread::Builder::new()
-            .name("recorder".to_owned())
-            .spawn(move || record(&notes, recorder, each))
-            .context("cannot start the recorder's thread")?;
-        Ok(Running { observer, thread })
+        Ok(recorder)
     }
 
-    /// The dataset's folder.
-    pub(crate) fn folder(&self) -> &std::path::Path {
-        &self.out
+    /// Whether something was asked for that only a dataset can give.
+    pub(crate) fn needs_folder(&self) -> bool {
+        self.keep_text || self.keep_raw || self.coarse || self.max_bytes.is_some() || self.max_age.is_some()
     }
 }
 
 impl Running {
-    /// Waits until everything is on disk. Every exchange must be over, or it is waited for.
-    pub(crate) fn finish(self) -> anyhow::Result<Status> {
+    /// The notes for the detector; `None` when they were given away.
+    pub(crate) fn listen(&mut self) -> Option<Listened> {
+        match self.notes.take() {
+            Some(notes) => Some(Listened { notes, missed: self.observer.lost() }),
+            None => self.observer.listen().map(|(notes, missed)| Listened { notes, missed }),
+        }
+    }
+
+    /// Waits until everything is on disk. Every exchange must be over, or it is waited for. `None`: nothing
+    /// was to be recorded.
+    pub(crate) fn finish(self) -> anyhow::Result<Option<Status>> {
         let lost = self.observer.lost();
         drop(self.observer);
-        let status = self.thread.join().map_err(|_| anyhow::anyhow!("the recorder's thread ended early"))?;
-        let lost = lost.load(std::sync::atomic::Ordering::Relaxed);
+        let Some(recorder) = self.recorder else { return Ok(None) };
+        let status = recorder.join().map_err(|_| anyhow::anyhow!("the recorder's thread ended early"))?;
+        let lost = lost.load(Ordering::Relaxed);
         if lost > 0 {
             tell(&format!(
                 "warning: the recorder fell behind; {lost} beginnings or ends of streams were not recorded"
             ));
         }
-        Ok(status)
+        Ok(Some(status))
     }
 }
 
-fn record(notes: &Receiver<Note>, recorder: Recorder, each: impl FnMut(Record)) -> Status {
-    tap::record(notes, recorder, each, |trouble| match trouble {
-        Some(trouble) => tell(&format!("WARNING: recording is in trouble, traffic goes on: {trouble}")),
-        None => tell("recording works again"),
+fn record(
+    notes: &Receiver<Note>,
+    recorder: Recorder,
+    each: impl FnMut(Record),
+    mut warn: impl FnMut(Option<&str>),
+) -> Status {
+    tap::record(notes, recorder, each, |trouble| {
+        warn(trouble);
+        match trouble {
+            Some(trouble) => {
+                tell(&format!("WARNING: recording is in trouble, traffic goes on: {trouble}"));
+            }
+            None => tell("recording works again"),
+        }
     })
 }
 

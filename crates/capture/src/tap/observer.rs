@@ -8,9 +8,9 @@
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -110,6 +110,21 @@ struct Shared {
     notes: SyncSender<Note>,
     next_id: AtomicU64,
     lost: Arc<AtomicU64>,
+    listener: OnceLock<Listener>,
+}
+
+/// The second queue of the same notes.
+struct Listener {
+    notes: SyncSender<Note>,
+    missed: Arc<AtomicU64>,
+}
+
+impl Listener {
+    fn note(&self, note: Note) {
+        if self.notes.try_send(note).is_err() {
+            self.missed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl fmt::Debug for Observer {
@@ -123,8 +138,25 @@ impl Observer {
     /// observer and every exchange are gone.
     pub fn new(hash: Hash, keep: Keep) -> (Self, Receiver<Note>) {
         let (notes, queue) = sync_channel(QUEUE);
-        let shared = Shared { hash, keep, notes, next_id: AtomicU64::new(random()), lost: Arc::default() };
+        let shared = Shared {
+            hash,
+            keep,
+            notes,
+            next_id: AtomicU64::new(random()),
+            lost: Arc::default(),
+            listener: OnceLock::new(),
+        };
         (Self(Arc::new(shared)), queue)
+    }
+
+    /// A second queue, for somebody who works at a pace of their own: summaries and events, without reads,
+    /// bytes and texts. What does not fit there is counted in the number beside it and touches nobody else.
+    /// `None` when somebody listens already.
+    pub fn listen(&self) -> Option<(Receiver<Note>, Arc<AtomicU64>)> {
+        let (notes, queue) = sync_channel(QUEUE);
+        let missed: Arc<AtomicU64> = Arc::default();
+        self.0.listener.set(Listener { notes, missed: Arc::clone(&missed) }).ok()?;
+        Some((queue, missed))
     }
 
     /// Counts the streams of which a beginning or an end was dropped because nobody took notes in time.
@@ -157,6 +189,16 @@ impl Observer {
 
     /// Notes a stream's beginning or end. What speaks no API is not a stream.
     fn note(&self, note: Note) {
+        if let Some(listener) = self.0.listener.get() {
+            match &note {
+                Note::Begin(summary) => listener.note(Note::Begin(summary.clone())),
+                Note::End(record) => {
+                    let summary = record.summary.clone();
+                    listener.note(Note::End(Box::new(Record { summary, ..Record::default() })));
+                }
+                Note::Events { .. } => {} // told by whoever cut them into notes
+            }
+        }
         if self.0.notes.try_send(note).is_err() {
             self.0.lost.fetch_add(1, Ordering::Relaxed);
         }
@@ -438,6 +480,10 @@ impl Follow {
         let reads = handle.map(|handle| handle.ledger.reads(read, self.last_read)).unwrap_or_default();
         let (raw, words) = (std::mem::take(&mut self.raw), std::mem::take(&mut self.words));
         let events = deltas.len() as u64;
+        if let Some(listener) = observer.0.listener.get().filter(|_| events > 0) {
+            let (reads, raw, words) = (Vec::new(), Vec::new(), Vec::new());
+            listener.note(Note::Events { stream_id, deltas: deltas.clone(), reads, raw, words });
+        }
         if observer.0.notes.try_send(Note::Events { stream_id, deltas, reads, raw, words }).is_err() {
             self.dropped += events;
         }

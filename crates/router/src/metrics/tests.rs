@@ -123,12 +123,20 @@ fn signals_are_counted_and_active_ones_shown_until_they_run_out() {
         metrics.signal(&signal);
         feed.publish(signal);
     }
-    metrics.detector(DetectorState { scopes: 3, learning: 2, evicted: 1, notes_dropped: 9 });
+    metrics.detector(DetectorState {
+        scopes: 3,
+        learning: 2,
+        watching: 1,
+        signalling: 0,
+        evicted: 1,
+        notes_dropped: 9,
+    });
     let text = metrics.encode(true);
     let active = |text: &str| value(text, &["sseismo_signals_active{", r#"signature="burst""#]);
     assert_eq!(active(&text), Some(2.0), "{text}");
     assert_eq!(value(&text, &["sseismo_signal_strength{", r#"model="m\"1\n""#]), Some(0.75));
     assert_eq!(value(&text, &["sseismo_signals_total", r#"state="onset""#]), Some(2.0));
+    assert_eq!(value(&text, &["sseismo_detector_watches", r#"state="learning""#]), Some(2.0));
     assert_eq!(value(&text, &["sseismo_detector_evictions_total"]), Some(1.0));
     assert_eq!(value(&text, &["sseismo_dropped_total", "detector"]), Some(9.0));
     assert!(value(&text, &["process_resident_memory_bytes"]).is_some_and(|bytes| bytes > 1e6));

@@ -1,0 +1,359 @@
+//! The live detector beside the traffic: a thread of its own between the notes of the tap and everybody who
+//! wants to know.
+//!
+//! In: notes. Out: signals to the feed, to JSON Lines and to the dataset; metrics; a snapshot of the detector
+//! about once a second for those who look. What the detector learned is kept in the dataset's folder.
+//!
+//! The thread never stands in the way: notes that do not fit into its queue are dropped and counted. Notes
+//! come up to half a second after their events, so silence is judged as of a second ago: it is only silence
+//! if no note is still on its way.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use sseismo_capture::tap::Note;
+use sseismo_live_detector::{Baselines, Detector, Options, Preset, State, View};
+use sseismo_router::admin::{Admin, Health};
+use sseismo_router::feed::Feed;
+use sseismo_router::metrics::{DetectorState, Loss, Meter, Metrics};
+use sseismo_trace::{Micros, Summary, UtcMicros};
+use tokio::net::TcpListener;
+
+use crate::clock;
+use crate::recording::{Listened, parse_time, tell};
+
+/// Signals that a listener may be away for.
+const KEPT_SIGNALS: usize = 1_024;
+
+/// Time between two looks at what time alone changes, µs.
+const TICK: i64 = 1_000_000;
+/// The same as a wait: short, so that ticks come on time.
+const WAIT: Duration = Duration::from_millis(250);
+/// Notes come this much late at most, µs: the tap gathers events for half a second.
+const LATE: i64 = 1_000_000;
+/// Notes that are read before a tick, however many more there are.
+const BEFORE_TICK: usize = 4_096;
+
+/// Time between two saves of what was learned, µs.
+const SAVE: i64 = 300_000_000;
+/// Where it is saved, in the dataset's folder.
+const BASELINES: &str = "baselines.json";
+
+/// Where operators ask when nobody says otherwise.
+const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8_898);
+
+/// How to detect, and whom to tell.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Detection {
+    /// How often all signatures in all scopes together may raise a false alarm, for example 12h or 30d.
+    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = parse_time)]
+    false_alarm_every: Duration,
+    /// Which rules to use.
+    #[arg(long, value_enum, default_value_t = Rules::Measured)]
+    preset: Rules,
+    /// Append signals to this file as JSON Lines, instead of writing them to stdout.
+    #[arg(long, value_name = "FILE")]
+    signals_file: Option<PathBuf>,
+    /// Where to serve /signals, /metrics and /health; only on loopback. [default: 127.0.0.1:8898, or any free
+    /// port when that is taken]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_loopback)]
+    admin: Option<SocketAddr>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Rules {
+    /// Baselines learned from the traffic, thresholds from the rate of false alarms.
+    Measured,
+    /// The literal rules of the production write-ups.
+    WriteUp,
+}
+
+/// A detector at work.
+pub(crate) struct Detecting {
+    feed: Feed,
+    metrics: Arc<Metrics>,
+    pub(crate) health: Health,
+    thread: Option<JoinHandle<Told>>,
+}
+
+/// What was told in the end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Told {
+    /// Onsets.
+    pub(crate) onsets: u64,
+    /// Notes that the detector did not get.
+    pub(crate) missed: u64,
+}
+
+impl Detection {
+    /// Opens the operators' address.
+    pub(crate) async fn listen(&self) -> anyhow::Result<TcpListener> {
+        let asked = self.admin.unwrap_or(ADMIN);
+        match TcpListener::bind(asked).await {
+            Err(error) if self.admin.is_none() && error.kind() == std::io::ErrorKind::AddrInUse => {
+                TcpListener::bind((ADMIN.ip(), 0)).await.context("cannot listen on any loopback port")
+            }
+            bound => bound.with_context(|| format!("cannot serve /signals and /metrics on {asked}")),
+        }
+    }
+
+    fn options(&self) -> Options {
+        let every = i64::try_from(self.false_alarm_every.as_micros()).unwrap_or(i64::MAX);
+        let preset = match self.preset {
+            Rules::Measured => Preset::Measured,
+            Rules::WriteUp => Preset::WriteUp,
+        };
+        Options {
+            false_alarm_every: Micros(every),
+            preset,
+            seed: clock::now().0.cast_unsigned(),
+            ..Options::default()
+        }
+    }
+
+    /// Where signals go as lines of JSON.
+    fn lines(&self) -> anyhow::Result<Box<dyn Write + Send>> {
+        let Some(path) = &self.signals_file else { return Ok(Box::new(anstream::stdout())) };
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        Ok(Box::new(file.with_context(|| format!("cannot write signals to {}", path.display()))?))
+    }
+}
+
+impl Detecting {
+    /// Whom to tell; the detector itself is not there yet.
+    pub(crate) fn new() -> Self {
+        let feed = Feed::new(clock::now().0.cast_unsigned(), KEPT_SIGNALS);
+        let metrics = Arc::new(Metrics::new(&feed));
+        Self { feed, metrics, health: Health::default(), thread: None }
+    }
+
+    /// Starts the detector on `listened`; `recorder_lost` counts what the recorder did not get.
+    pub(crate) fn start(
+        &mut self,
+        how: &Detection,
+        folder: Option<&Path>,
+        listened: Listened,
+        recorder_lost: Option<Arc<AtomicU64>>,
+    ) -> anyhow::Result<()> {
+        let saved = folder.map(|folder| folder.join(BASELINES));
+        let detector = match saved.as_deref().and_then(load) {
+            None => Detector::new(how.options()),
+            Some(baselines) => {
+                tell(&format!("{} scopes are known from an earlier run", baselines.scopes.len()));
+                Detector::with_baselines(how.options(), baselines)
+            }
+        };
+        let host = Host {
+            detector,
+            meter: self.metrics.meter(),
+            feed: self.feed.clone(),
+            metrics: Arc::clone(&self.metrics),
+            lines: Some(how.lines()?),
+            baselines: saved,
+            saved: clock::now(),
+            recorder_lost,
+            missed: listened.missed,
+            told: Told::default(),
+        };
+        let health = self.health.clone();
+        let thread = std::thread::Builder::new().name("detector".to_owned()).spawn(move || {
+            let _ended = EndsEarly(health);
+            follow(&listened.notes, host)
+        });
+        self.thread = Some(thread.context("cannot start the detector's thread")?);
+        Ok(())
+    }
+
+    /// The operators' pages.
+    pub(crate) fn admin(&self) -> Admin {
+        Admin::new(self.feed.clone(), Arc::clone(&self.metrics), self.health.clone())
+    }
+
+    /// Waits until the last note was seen; what was learned is on disk then.
+    pub(crate) fn finish(self) -> anyhow::Result<Told> {
+        let Some(thread) = self.thread else { return Ok(Told::default()) };
+        thread.join().map_err(|_| anyhow::anyhow!("the detector's thread ended early"))
+    }
+}
+
+/// Tells the state of health when the thread ends by a panic.
+struct EndsEarly(Health);
+
+impl Drop for EndsEarly {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.ended("the detector; traffic goes on and is recorded");
+        }
+    }
+}
+
+/// Follows the notes until the last exchange is over.
+fn follow(notes: &Receiver<Note>, mut host: Host) -> Told {
+    let mut ticked = clock::now();
+    loop {
+        match notes.recv_timeout(WAIT) {
+            Ok(note) => host.note(&note),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return host.finish(clock::now()),
+        }
+        let now = clock::now();
+        if now.0.abs_diff(ticked.0) >= TICK.cast_unsigned() {
+            ticked = now;
+            // What waits was said before now: no silence must be seen where there is none.
+            for note in notes.try_iter().take(BEFORE_TICK) {
+                host.note(&note);
+            }
+            host.tick(now);
+        }
+    }
+}
+
+/// The detector and everybody whom it tells.
+struct Host {
+    detector: Detector,
+    meter: Meter,
+    feed: Feed,
+    metrics: Arc<Metrics>,
+    /// `None` when nobody reads them any more.
+    lines: Option<Box<dyn Write + Send>>,
+    baselines: Option<PathBuf>,
+    saved: UtcMicros,
+    recorder_lost: Option<Arc<AtomicU64>>,
+    missed: Arc<AtomicU64>,
+    told: Told,
+}
+
+impl Host {
+    fn note(&mut self, note: &Note) {
+        match note {
+            Note::Begin(summary) => {
+                let at = moment(summary, summary.t_headers);
+                self.meter.begin(Micros(at.0), summary);
+                self.detector.begin(at, summary);
+            }
+            Note::Events { stream_id, deltas, .. } => {
+                self.meter.deltas(*stream_id, deltas);
+                self.detector.deltas(*stream_id, deltas);
+            }
+            Note::End(record) => {
+                self.meter.end(&record.summary);
+                self.detector.end(moment(&record.summary, record.summary.t_end), &record.summary);
+            }
+        }
+        self.tell();
+    }
+
+    fn tick(&mut self, now: UtcMicros) {
+        self.detector.tick(UtcMicros(now.0 - LATE));
+        self.tell();
+        self.feed.expire(now);
+        let view = self.detector.view();
+        self.metrics.detector(state(&view, self.missed.load(Ordering::Relaxed)));
+        if let Some(lost) = &self.recorder_lost {
+            self.metrics.total_dropped(Loss::Recorder, lost.load(Ordering::Relaxed));
+        }
+        if self.feed.has_viewers()
+            && let Ok(view) = serde_json::to_string(&view)
+        {
+            self.feed.show(&view);
+        }
+        if now.0.abs_diff(self.saved.0) >= SAVE.cast_unsigned() {
+            self.save(now);
+        }
+    }
+
+    fn tell(&mut self) {
+        for signal in self.detector.take_signals() {
+            self.metrics.signal(&signal);
+            if signal.state == sseismo_trace::SignalState::Onset {
+                self.told.onsets += 1;
+            }
+            if let (Some(lines), Ok(line)) = (&mut self.lines, serde_json::to_string(&signal))
+                && let Err(error) = writeln!(lines, "{line}").and_then(|()| lines.flush())
+            {
+                if error.kind() != std::io::ErrorKind::BrokenPipe {
+                    tell(&format!("warning: signals are no longer written as lines: {error}"));
+                }
+                self.lines = None;
+            }
+            self.feed.publish(signal);
+        }
+    }
+
+    /// Writes what was learned beside the old and then in its place: a killed process leaves one of the two.
+    fn save(&mut self, now: UtcMicros) {
+        self.saved = now;
+        let Some(path) = &self.baselines else { return };
+        let written =
+            serde_json::to_vec(&self.detector.save()).map_err(std::io::Error::from).and_then(|json| {
+                let fresh = path.with_extension("json.new");
+                std::fs::write(&fresh, json)?;
+                std::fs::rename(&fresh, path)
+            });
+        if let Err(error) = written {
+            tell(&format!("warning: what was learned cannot be kept in {}: {error}", path.display()));
+        }
+    }
+
+    fn finish(mut self, now: UtcMicros) -> Told {
+        self.tick(now);
+        self.save(now);
+        self.told.missed = self.missed.load(Ordering::Relaxed);
+        self.told
+    }
+}
+
+/// A moment of a stream on the wall clock.
+fn moment(summary: &Summary, since: Option<Micros>) -> UtcMicros {
+    let start = summary.started_at.unwrap_or_default();
+    UtcMicros(start.0.saturating_add(since.unwrap_or_default().0))
+}
+
+fn state(view: &View, notes_dropped: u64) -> DetectorState {
+    let count = |state| view.watches.iter().filter(|watch| watch.state == state).count() as u64;
+    DetectorState {
+        scopes: view.scopes,
+        learning: count(State::Learning),
+        watching: count(State::Watching),
+        signalling: count(State::Signalling),
+        evicted: view.evicted_scopes,
+        notes_dropped,
+    }
+}
+
+/// What an earlier run learned. A file that cannot be read is told and set aside by the next save.
+fn load(path: &Path) -> Option<Baselines> {
+    let text = match std::fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) => {
+            tell(&format!("warning: cannot read {}: {error}; learning anew", path.display()));
+            return None;
+        }
+    };
+    serde_json::from_slice(&text)
+        .inspect_err(|error| {
+            tell(&format!("warning: {} is no longer readable: {error}; learning anew", path.display()));
+        })
+        .ok()
+}
+
+fn parse_loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr =
+        text.parse().map_err(|_| "expected an address and a port such as 127.0.0.1:8898".to_owned())?;
+    if address.ip().is_loopback() {
+        Ok(address)
+    } else {
+        Err("it has no login, so it is served on loopback only; let a proxy of yours guard it".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+use std::sync::Mutex;
+use std::sync::mpsc::sync_channel;
+
+use sseismo_capture::tap::Record;
+use sseismo_trace::{Api, Outcome, Signal, SignalState};
+
+use super::*;
+
+/// Lines that a test can read.
+#[derive(Clone, Debug, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn host(baselines: Option<PathBuf>) -> (Host, Lines) {
+    let feed = Feed::new(1, 64);
+    let metrics = Arc::new(Metrics::new(&feed));
+    let lines = Lines::default();
+    let host = Host {
+        detector: Detector::new(Options::default()),
+        meter: metrics.meter(),
+        feed,
+        metrics,
+        lines: Some(Box::new(lines.clone())),
+        baselines,
+        saved: UtcMicros(0),
+        recorder_lost: None,
+        missed: Arc::default(),
+        told: Told::default(),
+    };
+    (host, lines)
+}
+
+/// One attempt of a client turn, `at` s after the start.
+fn attempt(stream_id: u64, turn: u64, attempt: u32, at: i64) -> Summary {
+    Summary {
+        stream_id,
+        turn_key: Some(turn),
+        attempt: Some(attempt),
+        upstream: Some("api.example".to_owned()),
+        model_requested: Some("m".to_owned()),
+        api: Some(Api::Responses),
+        started_at: Some(UtcMicros(at * 1_000_000)),
+        t_end: Some(Micros(500_000)),
+        status: Some(200),
+        outcome: Outcome::Completed,
+        ..Summary::default()
+    }
+}
+
+fn pass(host: &mut Host, summary: Summary) {
+    host.note(&Note::Begin(Box::new(summary.clone())));
+    host.note(&Note::End(Box::new(Record { summary, ..Record::default() })));
+}
+
+#[test]
+fn a_retry_storm_reaches_the_feed_the_lines_and_the_metrics() {
+    let (mut host, lines) = host(None);
+    let mut id = 0;
+    // A quiet time of one attempt per turn, then storms of six.
+    for turn in 0..2_000_u64 {
+        let attempts = if turn < 1_500 { 1 } else { 6 };
+        for number in 1..=attempts {
+            id += 1;
+            pass(&mut host, attempt(id, turn, number, i64::try_from(turn).unwrap() * 10));
+        }
+        host.tick(UtcMicros(i64::try_from(turn).unwrap() * 10_000_000 + 5_000_000));
+    }
+    let written = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let told: Vec<Signal> = written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(told.iter().any(|signal| signal.state == SignalState::Onset), "{written}");
+    assert_eq!(host.feed.active().len(), 1);
+    assert_eq!(host.feed.active()[0].signal.detail.signature().name(), "retry-amplification");
+    let text = host.metrics.encode(true);
+    assert!(text.contains(r#"sseismo_signals_active{signature="retry-amplification""#), "{text}");
+    assert!(text.contains("sseismo_detector_scopes 1\n"), "{text}");
+    assert_eq!(host.finish(UtcMicros(20_005_000_000)).onsets, 1);
+}
+
+#[test]
+fn what_was_learned_outlives_the_process_and_a_torn_file_does_not_stop_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(BASELINES);
+    assert!(load(&path).is_none());
+    let (mut host, _) = host(Some(path.clone()));
+    for turn in 0..500 {
+        pass(&mut host, attempt(turn, turn, 1, i64::try_from(turn).unwrap() * 10));
+    }
+    let learned = host.detector.save();
+    host.finish(UtcMicros(6_000_000_000));
+    assert_eq!(load(&path).as_ref(), Some(&learned));
+    std::fs::write(&path, "{\"version\":1,\"sco").unwrap();
+    assert!(load(&path).is_none());
+}
+
+#[test]
+fn it_ends_when_the_last_exchange_has_ended() {
+    let (host, _) = host(None);
+    let (sender, notes) = sync_channel(8);
+    sender.send(Note::Begin(Box::new(attempt(1, 1, 1, 0)))).unwrap();
+    drop(sender);
+    let feed = host.feed.clone();
+    assert_eq!(follow(&notes, host).missed, 0);
+    assert!(feed.active().is_empty());
+}
+
+#[test]
+fn the_operators_address_stays_on_loopback() {
+    assert!(parse_loopback("127.0.0.1:0").is_ok() && parse_loopback("[::1]:8898").is_ok());
+    assert!(parse_loopback("0.0.0.0:8898").unwrap_err().contains("loopback"));
+    assert!(parse_loopback("8898").is_err());
+}
