@@ -15,7 +15,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arc_swap::ArcSwapOption;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_ENCODING, HeaderValue, UPGRADE};
 use hyper::http::request;
@@ -27,7 +26,6 @@ use tokio::time::Instant;
 use crate::access::{Access, Entry, Open};
 use crate::admin::Admin;
 use crate::affinity::references;
-use crate::auth::Tokens;
 use crate::choice::{Ask, Router, Stop};
 use crate::clock;
 use crate::exchange::{Exchange, Inbound, Shared, ms};
@@ -57,8 +55,6 @@ pub type Current = Arc<dyn Fn() -> Arc<Router> + Send + Sync>;
 
 struct Inner {
     current: Current,
-    /// Nothing: everybody may call who reaches the socket, which is loopback then.
-    tokens: ArcSwapOption<Tokens>,
     turns: Turns,
     shared: Arc<Shared>,
     access: Arc<Access>,
@@ -72,18 +68,12 @@ impl Front {
     pub fn new(current: Current, shared: Shared, access: Arc<Access>, admin: Option<Admin>) -> Self {
         Self(Arc::new(Inner {
             current,
-            tokens: ArcSwapOption::empty(),
             turns: Turns::default(),
             shared: Arc::new(shared),
             access,
             admin,
             draining: AtomicBool::new(false),
         }))
-    }
-
-    /// From now on only callers with one of these tokens are let in; with none of them, everybody.
-    pub fn let_in(&self, tokens: Option<Tokens>) {
-        self.0.tokens.store(tokens.map(Arc::new));
     }
 
     /// From now on `/ready` says no, so that balancers send nothing more.
@@ -101,8 +91,9 @@ impl Front {
         if let Some(response) = self.health(&request) {
             return response;
         }
-        let caller = match &*self.0.tokens.load() {
-            None => None,
+        let router = (self.0.current)();
+        let caller = match &router.config().auth {
+            None => None, // everybody who reaches the socket, which is loopback then
             Some(tokens) => match caller::name(tokens, request.headers()) {
                 Some(name) => Some(name.to_owned()),
                 None => return unauthorized(api),
@@ -130,19 +121,19 @@ impl Front {
         };
         let open = self.0.access.begin(entry);
         let (head, body) = request.into_parts();
-        self.route(head, body, api, open, started).await
+        self.route(router, head, body, api, open, started).await
     }
 
     /// Reads the body, plans, and runs the exchange.
     async fn route(
         &self,
+        router: Arc<Router>,
         head: request::Parts,
         body: Incoming,
         api: Option<Api>,
         mut open: Open,
         started: Instant,
     ) -> Response<FrontBody> {
-        let router = (self.0.current)();
         let limits = router.config().server.limits;
         let inbound = match read(&head, body, limits.body_bytes, limits.body_timeout).await {
             Ok(inbound) => inbound,

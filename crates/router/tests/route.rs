@@ -19,7 +19,6 @@ use std::time::{Duration, Instant};
 use http_body_util::BodyExt;
 use hyper::StatusCode;
 use lab::{ALL, CHAT, Relay, Sim, a_then_b, ask, body, nobody, open, request, send};
-use sseismo_router::auth::Tokens;
 use sseismo_router::serve::Limits;
 use sseismo_trace::Outcome;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -346,11 +345,14 @@ async fn compressed_requests_are_understood_and_go_on_as_they_came() {
 async fn what_is_not_allowed_is_refused_before_it_is_read() {
     // `printf %s secret | sha256sum`
     let tokens = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b me";
-    let tokens = Tokens::parse(tokens).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), tokens).unwrap();
     let a = Sim::start("").await;
     let limits = Limits { header_timeout: Duration::from_millis(200), ..Limits::default() };
-    let text = format!("{}[server.limits]\nbody_bytes = 1024\n", a_then_b(a.address, nobody().await, "", ""));
-    let relay = Relay::with(&text, Some(tokens), limits, None).await;
+    let routes = a_then_b(a.address, nobody().await, "", "");
+    let file = file.path().display();
+    let text = format!("{routes}[server.limits]\nbody_bytes = 1024\n[auth]\ntokens_file = \"{file}\"\n");
+    let relay = Relay::with(&text, limits, None).await;
     let got = ask(&relay, CHAT).await;
     assert_eq!((got.head.status.as_u16(), a.hits().len()), (401, 0));
     assert!(got.text.contains("authentication_error"));
@@ -406,7 +408,7 @@ async fn the_relay_says_what_it_serves_and_how_it_is() {
 async fn a_silent_upstream_is_bridged_with_signs_of_life() {
     let a = Sim::start(&fault("silence", "at = \"mid-stream\"\nafter = 5\nlasts = \"400ms\"")).await;
     let text = a_then_b(a.address, nobody().await, "", "");
-    let relay = Relay::with(&text, None, Limits::default(), Some(Duration::from_millis(100))).await;
+    let relay = Relay::with(&text, Limits::default(), Some(Duration::from_millis(100))).await;
     let got = ask(&relay, "/v1/responses").await;
     let signs = got.text.matches("event: keepalive\ndata: {\"type\":\"keepalive\"}\n\n").count();
     assert!((2..=4).contains(&signs), "{signs}");

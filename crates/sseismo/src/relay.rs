@@ -1,22 +1,26 @@
-//! `sseismo relay`: production traffic through one listening socket, observed.
+//! `sseismo relay`: production traffic through one listening socket, observed or routed.
+//!
+//! Both ways share what runs beside the traffic: the recorder, the detector, and the operators' address.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use sseismo_capture::recorder::Status;
-use sseismo_capture::tap::Tap;
-use sseismo_router::admin;
-use sseismo_router::observe::{Observe, Served, Upstream, serve};
-use tokio::net::TcpListener;
+use sseismo_router::serve::Served;
+use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 use crate::exit::End;
-use crate::recording::{Recording, parse_time, tell};
+use crate::recording::{Recording, Running, parse_time, tell};
 
 mod detection;
+mod observe;
+mod route;
 
 use detection::{Detecting, Detection};
 
@@ -26,36 +30,50 @@ const EXAMPLES: &str = "Examples:
   sseismo watch http://127.0.0.1:8898                          what the detector sees
   curl -N http://127.0.0.1:8898/signals                        its signals as server-sent events
   sseismo relay --observe --to https://api.anthropic.com -o traces/ --sample 0.01 --max-age 14d
+  sseismo relay --config relay.toml --check --probe            is this file right, and are they there?
+  sseismo relay --config relay.toml -o traces/                 routes, and falls over before users notice
   sseismo analyze traces/                                      at any time";
 
-/// Passes every request on to one upstream, unchanged, records how the answers stream, and signals when
-/// their reasoning begins to cluster.
+/// Passes requests on, to one upstream unchanged or to the upstreams of a configuration, records how the
+/// answers stream, and signals when their reasoning begins to cluster.
 ///
-/// Signals go to stdout as JSON Lines; /signals, /metrics and /health are served on an address of their own.
-/// No prompt, answer or key is stored, unless --keep-text or --keep-raw asks for answers; identifiers become
-/// hashes that only this dataset knows.
+/// Signals, and with --config one line per request, go to stdout as JSON Lines; /signals, /metrics and /health
+/// are served on an address of their own. No prompt, answer or key is stored, unless --keep-text or --keep-raw
+/// asks for answers; identifiers become hashes that only this dataset knows.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Change nothing, watch everything.
-    #[arg(long, required = true)]
+    #[arg(long, required_unless_present = "config", requires = "to")]
     observe: bool,
     /// The upstream; callers' credentials go there and nowhere else.
-    #[arg(long, value_name = "URL")]
-    to: String,
-    /// Where to listen.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8899")]
-    listen: SocketAddr,
+    #[arg(long, value_name = "URL", requires = "observe")]
+    to: Option<String>,
+    /// Route by this file; see data/relay/relay.toml. It is read again when it changes and on SIGHUP.
+    #[arg(long, value_name = "FILE", conflicts_with = "observe")]
+    config: Option<PathBuf>,
+    /// Only say what is wrong with the configuration, each fault with its line.
+    #[arg(long, requires = "config")]
+    check: bool,
+    /// With --check: also ask each upstream for its list of models, which costs no tokens.
+    #[arg(long, requires = "check")]
+    probe: bool,
+    /// Append a line of JSON per request to this file, instead of writing it to stdout.
+    #[arg(long, value_name = "FILE", requires = "config")]
+    access_log: Option<PathBuf>,
+    /// Where to listen. [default: 127.0.0.1:8899, or what the configuration says]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
+    listen: Option<SocketAddr>,
     /// Ask callers for the token in this environment variable, in the header `x-sseismo-token` or as
     /// `proxy-authorization: Bearer …`. Needed to listen beyond loopback.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "config")]
     auth_token_env: Option<String>,
     /// Keep this share of streams, 0 to 1; streams in which something went wrong are always kept.
     #[arg(long, default_value_t = 1.0, value_parser = parse_share)]
     sample: f64,
-    /// How long open streams may go on after Ctrl-C or SIGTERM.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_time)]
-    drain: Duration,
+    /// How long open streams may go on after Ctrl-C or SIGTERM. [default: 30s, or what the configuration says]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "config")]
+    drain: Option<Duration>,
     /// Folder of the trace dataset; made when it is not there. Without it nothing is kept.
     #[arg(short, long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -67,69 +85,81 @@ pub(crate) struct Args {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<End> {
-    let upstream = Upstream::parse(&args.to)?;
-    let token = args.auth_token_env.as_deref().map(secret).transpose()?;
-    if !args.listen.ip().is_loopback() && token.is_none() {
-        bail!(
-            "{} can be reached by others: name a variable that holds a token with --auth-token-env, or listen on 127.0.0.1",
-            args.listen
-        );
-    }
     if args.out.is_none() && (args.sample < 1.0 || args.recording.needs_folder()) {
         bail!("how to record was said, but not where: name a folder with --out");
     }
-    let options = args.recording.tap()?;
-    let mut detecting = Detecting::new();
-    let health = detecting.health.clone();
-    let folder = args.out.as_deref();
-    let mut running = args.recording.start(folder, args.sample, drop, move |what| health.trouble(what))?;
-    let recorder_lost = folder.map(|_| running.observer.lost());
-    if let Some(listened) = running.listen() {
-        detecting.start(&args.detection, folder, listened, recorder_lost)?;
+    log_to_stderr();
+    match (&args.config, &args.to) {
+        (Some(path), _) if args.check => route::check(path, args.probe, &args.recording.tap()?),
+        (Some(path), _) => route::run(args, path),
+        (None, Some(to)) => observe::run(args, to),
+        (None, None) => bail!("name an upstream with --observe --to URL, or a file with --config FILE"),
     }
-    let observer = running.observer.clone();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
-    let admin = detecting.admin();
-    let served = runtime.block_on(async {
-        let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
-        let operators = args.detection.listen().await?;
-        let relay = Observe::new(Tap::new(&options)?, observer, upstream, token);
-        announce(args, listener.local_addr()?, operators.local_addr()?);
-        let (stop, stopping) = watch::channel(false);
-        tokio::spawn(admin::serve(operators, admin, stopping.clone()));
-        tokio::select! {
-            served = serve(listener, relay, stopping, args.drain) => served.context("the listening socket failed"),
-            () = signals(stop, args.drain) => Ok(Served::default()),
+}
+
+/// What goes wrong in the traffic is told, `RUST_LOG` says how much.
+fn log_to_stderr() {
+    let level = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,sseismo_router=info"));
+    // Another subscriber may be there in tests; that one is as good.
+    let _ = tracing_subscriber::fmt().with_env_filter(level).with_writer(std::io::stderr).try_init();
+}
+
+/// What runs beside the traffic.
+struct Beside {
+    running: Running,
+    detecting: Detecting,
+}
+
+impl Beside {
+    fn start(args: &Args) -> anyhow::Result<Self> {
+        let mut detecting = Detecting::new();
+        let health = detecting.health.clone();
+        let folder = args.out.as_deref();
+        let warn = move |what: Option<&str>| health.trouble(what);
+        let mut running = args.recording.start(folder, args.sample, drop, warn)?;
+        let recorder_lost: Option<Arc<AtomicU64>> = folder.map(|_| running.observer.lost());
+        if let Some(listened) = running.listen() {
+            detecting.start(&args.detection, folder, listened, recorder_lost)?;
         }
-    });
-    // The runtime must outlive the recording: the last streams are still being analysed on it.
-    let status = running.finish()?;
-    let told = detecting.finish()?;
-    runtime.shutdown_background();
-    let Served { requests, cut_off, .. } = served?;
-    if cut_off > 0 {
-        tell(&format!("{cut_off} connections were cut off after the drain time"));
+        Ok(Self { running, detecting })
     }
-    tell(&format!("{requests} requests passed on; {} signals raised", told.onsets));
-    if told.missed > 0 {
-        tell(&format!("warning: the detector fell behind; {} notes did not reach it", told.missed));
+
+    /// Says how it went. The runtime must outlive the recording: the last streams are still being analysed
+    /// on it. Every holder of the observer but this one must be gone.
+    fn finish(self, runtime: Runtime, served: Served) -> anyhow::Result<End> {
+        let status = self.running.finish()?;
+        let told = self.detecting.finish()?;
+        runtime.shutdown_background();
+        let Served { requests, cut_off, turned_away } = served;
+        if cut_off > 0 {
+            tell(&format!("{cut_off} connections were cut off after the drain time"));
+        }
+        if turned_away > 0 {
+            tell(&format!("{turned_away} connections were turned away: too many at once"));
+        }
+        tell(&format!("{requests} requests passed on; {} signals raised", told.onsets));
+        if told.missed > 0 {
+            tell(&format!("warning: the detector fell behind; {} notes did not reach it", told.missed));
+        }
+        status.map_or(Ok(End::Fine), |status| recorded(&status))
     }
-    status.map_or(Ok(End::Fine), |status| recorded(&status))
+}
+
+fn runtime() -> anyhow::Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.enable_all().build().context("cannot start the runtime")
 }
 
 /// Says where everything is: a line for programs, and the same for people.
-fn announce(args: &Args, address: SocketAddr, operators: SocketAddr) {
+fn announce(doing: &str, args: &Args, address: SocketAddr, operators: SocketAddr) {
     let line =
         serde_json::json!({"listening": format!("http://{address}"), "admin": format!("http://{operators}")});
     // As `sseismo simulate` says it; nobody has to read it.
     let _ = writeln!(anstream::stdout(), "{line}");
     let into = args.out.as_ref().map(|folder| format!(" into {}", folder.display())).unwrap_or_default();
     tell(&format!(
-        "observing {}{into}\npoint clients at http://{address}   (OPENAI_BASE_URL=http://{address}/v1, ANTHROPIC_BASE_URL=http://{address}; Ctrl-C ends)\nsignals and metrics at http://{operators}/signals and /metrics",
-        args.to,
+        "{doing}{into}\npoint clients at http://{address}   (OPENAI_BASE_URL=http://{address}/v1, ANTHROPIC_BASE_URL=http://{address}; Ctrl-C ends)\nsignals and metrics at http://{operators}/signals and /metrics",
     ));
 }
 

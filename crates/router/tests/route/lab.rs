@@ -18,7 +18,6 @@ use serde_json::Value;
 use sseismo_capture::tap::{Keep, Note, Observer, Options, Record, Tap};
 use sseismo_router::access::{Access, counting};
 use sseismo_router::admin::{Admin, Health};
-use sseismo_router::auth::Tokens;
 use sseismo_router::choice::Router;
 use sseismo_router::config;
 use sseismo_router::exchange::Shared;
@@ -149,15 +148,10 @@ pub(crate) struct Relay {
 
 impl Relay {
     pub(crate) async fn start(text: &str) -> Self {
-        Self::with(text, None, Limits::default(), None).await
+        Self::with(text, Limits::default(), None).await
     }
 
-    pub(crate) async fn with(
-        text: &str,
-        tokens: Option<Tokens>,
-        limits: Limits,
-        keep_alive: Option<Duration>,
-    ) -> Self {
+    pub(crate) async fn with(text: &str, limits: Limits, keep_alive: Option<Duration>) -> Self {
         let config = config::check(text, std::path::Path::new("relay.toml"));
         let config = config.unwrap_or_else(|faults| panic!("{faults:#?}\n{text}"));
         let now = tokio::time::Instant::now();
@@ -185,7 +179,6 @@ impl Relay {
         let operator = Operator::new(token, Arc::clone(&current), Arc::clone(&access));
         let admin = Admin::new(feed, metrics, Health::default()).with_operator(operator);
         let front = Front::new(current, shared, Arc::clone(&access), Some(admin.clone()));
-        front.let_in(tokens);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopping) = watch::channel(false);

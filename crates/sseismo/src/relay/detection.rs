@@ -171,6 +171,11 @@ impl Detecting {
         Ok(())
     }
 
+    /// What is counted.
+    pub(crate) fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.metrics)
+    }
+
     /// The operators' pages.
     pub(crate) fn admin(&self) -> Admin {
         Admin::new(self.feed.clone(), Arc::clone(&self.metrics), self.health.clone())

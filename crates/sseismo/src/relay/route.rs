@@ -1,0 +1,168 @@
+//! Routing: by a configuration, over upstreams that fail now and then.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use sseismo_capture::tap::{Observer, Options, Tap};
+use sseismo_router::access::{Access, counting};
+use sseismo_router::admin::{self, Admin};
+use sseismo_router::breaker::State;
+use sseismo_router::exchange::Shared;
+use sseismo_router::front::{Current, Front};
+use sseismo_router::health;
+use sseismo_router::link::Links;
+use sseismo_router::metrics::{Breaker, Metrics};
+use sseismo_router::operator::Operator;
+use sseismo_router::reload::{self, Live, Unusable};
+use sseismo_router::serve::{Limits, Served, serve};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::{Args, Beside, announce, runtime, signals};
+use crate::clock;
+use crate::exit::End;
+
+mod lines;
+mod probe;
+
+use lines::Lines;
+pub(super) use probe::check;
+
+/// How often the breakers' states are put into the metrics.
+const BREAKERS_EVERY: Duration = Duration::from_secs(1);
+
+/// Routes until it is told to end.
+pub(super) fn run(args: &Args, path: &Path) -> anyhow::Result<End> {
+    let seed = clock::now().0.cast_unsigned();
+    let live = Arc::new(Live::start(path, seed, Instant::now()).map_err(told)?);
+    let lines = Lines::start(args.access_log.as_deref())?;
+    let options = args.recording.tap()?;
+    let beside = Beside::start(args)?;
+    let runtime = runtime()?;
+    let parts = Parts {
+        live,
+        options,
+        observer: beside.running.observer.clone(),
+        metrics: beside.detecting.metrics(),
+        admin: beside.detecting.admin(),
+        lines: lines.sender(),
+    };
+    let served = runtime.block_on(parts.serve(args, path));
+    lines.finish();
+    // What failed is told after everything is on disk.
+    match served {
+        Ok(served) => beside.finish(runtime, served),
+        Err(error) => beside.finish(runtime, Served::default()).and(Err(error)),
+    }
+}
+
+/// What the traffic needs.
+struct Parts {
+    live: Arc<Live>,
+    options: Options,
+    observer: Observer,
+    metrics: Arc<Metrics>,
+    admin: Admin,
+    lines: lines::Sender,
+}
+
+impl Parts {
+    async fn serve(self, args: &Args, path: &Path) -> anyhow::Result<Served> {
+        let Self { live, options, observer, metrics, admin, lines } = self;
+        let server = live.router().config().server.clone();
+        let listener = TcpListener::bind(server.listen).await;
+        let listener = listener.with_context(|| format!("cannot listen on {}", server.listen))?;
+        let operators = match server.admin {
+            Some(address) => TcpListener::bind(address)
+                .await
+                .with_context(|| format!("cannot serve the admin API on {address}"))?,
+            None => args.detection.listen().await?,
+        };
+        let standing = Arc::clone(&live);
+        let current: Current = Arc::new(move || standing.router());
+        let sinks = vec![counting(Arc::clone(&metrics)), lines.sink()];
+        let access = Arc::new(Access::new(clock::now().0.cast_unsigned(), sinks));
+        let admin = match server.admin_token {
+            Some(token) => {
+                admin.with_operator(Operator::new(token, Arc::clone(&current), Arc::clone(&access)))
+            }
+            None => admin,
+        };
+        let links = Arc::new(Links::new(Tap::new(&options)?));
+        let mut beside = JoinSet::new();
+        beside.spawn(reload::follow(live));
+        beside.spawn(health::watch(Arc::clone(&current), Arc::clone(&links), observer.clone()));
+        beside.spawn(show_breakers(Arc::clone(&current), Arc::clone(&metrics)));
+        let shared = Shared { links, observer, keep_alive: server.keep_alive, metrics: Some(metrics) };
+        let front = Front::new(current, shared, access, Some(admin.clone()));
+        announce(
+            &format!("routing by {}", path.display()),
+            args,
+            listener.local_addr()?,
+            operators.local_addr()?,
+        );
+        let (stop, stopping) = watch::channel(false);
+        beside.spawn(drain(front.clone(), stopping.clone()));
+        tokio::spawn(admin::serve(operators, admin, stopping.clone()));
+        let limits = Limits {
+            header_bytes: server.limits.header_bytes,
+            connections: server.limits.connections,
+            header_timeout: server.limits.header_timeout,
+            idle_timeout: server.limits.idle_timeout,
+            ..Limits::default()
+        };
+        let answer = move |request| {
+            let front = front.clone();
+            async move { front.answer(request).await }
+        };
+        let served = tokio::select! {
+            served = serve(listener, answer, limits, stopping, server.drain) => served.context("the listening socket failed"),
+            () = signals(stop, server.drain) => Ok(Served::default()),
+        };
+        beside.shutdown().await; // they hold the observer, which must end
+        served
+    }
+}
+
+/// Says "not ready" once the end has begun.
+async fn drain(front: Front, mut stop: watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+    front.drain();
+}
+
+/// Keeps the gauges of the breakers up to date: of each upstream, that of its worst model.
+async fn show_breakers(current: Current, metrics: Arc<Metrics>) {
+    loop {
+        let mut worst = std::collections::BTreeMap::new();
+        for view in current().breakers(Instant::now()) {
+            let state = match view.state {
+                State::Closed => (0, Breaker::Closed),
+                State::HalfOpen => (1, Breaker::HalfOpen),
+                State::Open(_) => (2, Breaker::Open),
+            };
+            let known = worst.entry(view.upstream).or_insert(state);
+            if state.0 > known.0 {
+                *known = state;
+            }
+        }
+        for (upstream, (_, state)) in worst {
+            metrics.traffic().breaker(&upstream, state);
+        }
+        tokio::time::sleep(BREAKERS_EVERY).await;
+    }
+}
+
+/// A configuration that cannot be used, with every fault.
+fn told(error: Unusable) -> anyhow::Error {
+    match error {
+        Unusable::Faulty { path, faults } => {
+            let lines: Vec<_> = faults.iter().map(|fault| format!("{}: {fault}", path.display())).collect();
+            anyhow::anyhow!("{}", lines.join("\n"))
+        }
+        error @ Unusable::Unreadable { .. } => error.into(),
+    }
+}
