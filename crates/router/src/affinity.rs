@@ -3,17 +3,24 @@
 //! Encrypted reasoning, response ids and thinking signatures can be read by their issuer alone; sent to
 //! another organisation they fail at best and leak at worst. In: what answers issue ([`references::issued`])
 //! and what requests carry ([`references::carried`]). Out: the one organisation that may be asked. What is kept
-//! is a bounded map of keyed hashes; the key is made anew at each start, so the map is useless outside this
-//! process, and forgets at a restart (see [`UnknownState`](crate::config::UnknownState)).
+//! is a bounded map of keyed hashes, in memory and, where the configuration names one, in a [file](kept): without
+//! it a restart forgets (see [`UnknownState`](crate::config::UnknownState)).
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use sha2::{Digest as _, Sha256};
+
+mod kept;
 pub mod references;
 
-/// References kept in each of two generations: about 20 MB at the most.
+use kept::Kept;
+
+/// References in each of two generations: about 20 MB at the most.
 const GENERATION: usize = 100_000;
 
 /// The keyed hash of one reference.
@@ -36,8 +43,9 @@ pub enum Issuer {
 /// The references that this process has seen issued.
 #[derive(Debug)]
 pub struct Affinity {
-    hasher: RandomState,
+    key: [u8; 32],
     generations: Mutex<Generations>,
+    kept: Option<Mutex<Kept>>,
 }
 
 /// What is used moves to the young generation; when that is full, the old one is dropped.
@@ -46,36 +54,89 @@ struct Generations {
     young: HashMap<StateKey, Arc<str>>,
     old: HashMap<StateKey, Arc<str>>,
     limit: usize,
-}
-
-impl Default for Affinity {
-    fn default() -> Self {
-        Self::with_limit(GENERATION)
-    }
+    /// What the file does not have yet; `None`: there is no file.
+    unwritten: Option<Vec<(StateKey, Arc<str>)>>,
 }
 
 impl Affinity {
-    fn with_limit(limit: usize) -> Self {
+    /// A map that forgets at the end of the process.
+    pub fn in_memory() -> Self {
+        // Each `RandomState` has a key of its own; its hashes are as random as this process needs them.
+        let part = |number: u64| RandomState::new().hash_one(number).to_le_bytes();
+        let mut key = [0; 32];
+        for (number, eight) in (0..).zip(key.chunks_exact_mut(8)) {
+            eight.copy_from_slice(&part(number));
+        }
+        Self::with_key(key, GENERATION)
+    }
+
+    /// A map that goes on from `path`, which is made when it is not there.
+    ///
+    /// # Errors
+    /// When it can be neither read nor made, or is something else.
+    pub fn in_file(path: &Path) -> io::Result<Self> {
+        let (kept, key, references) = Kept::open(path)?;
+        let mut affinity = Self { kept: Some(Mutex::new(kept)), ..Self::with_key(key, GENERATION) };
+        let generations = affinity.generations.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (reference, organisation) in references {
+            generations.insert(reference, organisation);
+        }
+        generations.unwritten = Some(Vec::new());
+        Ok(affinity)
+    }
+
+    fn with_key(key: [u8; 32], limit: usize) -> Self {
         let generations = Generations { limit, ..Generations::default() };
-        Self { hasher: RandomState::new(), generations: Mutex::new(generations) }
+        Self { key, generations: Mutex::new(generations), kept: None }
+    }
+
+    /// Writes to the file what it does not have yet; nothing where there is none.
+    ///
+    /// # Errors
+    /// When it cannot be written; what could not be is tried again at the next call.
+    pub fn save(&self) -> io::Result<()> {
+        let Some(kept) = &self.kept else { return Ok(()) };
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = self.locked().unwritten.as_mut().map(std::mem::take).unwrap_or_default();
+        let written = if kept.is_long(2 * GENERATION) {
+            let all = self.locked().all();
+            kept.rewrite(&self.key, &all)
+        } else {
+            kept.append(&fresh)
+        };
+        if written.is_err()
+            && let Some(unwritten) = &mut self.locked().unwritten
+        {
+            unwritten.extend(fresh);
+        }
+        written
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Generations> {
+        self.generations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The key of a reference's text.
     pub fn key(&self, reference: &str) -> StateKey {
-        StateKey(self.hasher.hash_one(reference))
+        let hash = Sha256::new_with_prefix(self.key).chain_update(reference).finalize();
+        let (first, _) = hash.split_first_chunk().unwrap_or((&[0; 8], &[]));
+        StateKey(u64::from_le_bytes(*first))
     }
 
     /// `organisation` has issued these references.
     pub fn issued(&self, references: &[StateKey], organisation: &Arc<str>) {
-        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut generations = self.locked();
         for reference in references {
             generations.insert(*reference, organisation.clone());
+            if let Some(unwritten) = &mut generations.unwritten {
+                unwritten.push((*reference, organisation.clone()));
+            }
         }
     }
 
     /// Who issued what a request carries.
     pub fn issuer(&self, carried: &[StateKey]) -> Issuer {
-        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut generations = self.locked();
         let mut found: Vec<Arc<str>> = carried.iter().filter_map(|key| generations.get(*key)).collect();
         found.sort_unstable();
         found.dedup();
@@ -96,6 +157,12 @@ impl Generations {
         self.young.insert(key, organisation);
     }
 
+    /// Everything, the older first.
+    fn all(&self) -> Vec<(StateKey, Arc<str>)> {
+        let both = self.old.iter().chain(&self.young);
+        both.map(|(key, organisation)| (*key, organisation.clone())).collect()
+    }
+
     /// Looks a reference up and keeps it young: a session sends its whole history each turn.
     fn get(&mut self, key: StateKey) -> Option<Arc<str>> {
         if let Some(found) = self.young.get(&key) {
@@ -113,7 +180,7 @@ mod tests {
 
     #[test]
     fn what_was_issued_is_found_and_nothing_else() {
-        let affinity = Affinity::default();
+        let affinity = Affinity::in_memory();
         let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
         let [one, two, three] = ["r1", "r2", "r3"].map(|text| affinity.key(text));
         affinity.issued(&[one], &a);
@@ -126,7 +193,7 @@ mod tests {
 
     #[test]
     fn the_map_is_bounded_and_keeps_what_is_used() {
-        let affinity = Affinity::with_limit(10);
+        let affinity = Affinity::with_key([7; 32], 10);
         let org: Arc<str> = "a".into();
         let kept = affinity.key("kept");
         affinity.issued(&[kept], &org);
@@ -138,5 +205,39 @@ mod tests {
         }
         let generations = affinity.generations.lock().unwrap();
         assert!(generations.young.len() + generations.old.len() <= 20);
+    }
+
+    #[test]
+    fn a_file_outlives_the_process_and_holds_no_reference() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let org: Arc<str> = "openai".into();
+        let before = Affinity::in_file(&path).unwrap();
+        before.issued(&[before.key("gAAA"), before.key("gBBB")], &org);
+        before.save().unwrap();
+        before.issued(&[before.key("gCCC")], &"azure".into());
+        before.save().unwrap();
+        drop(before);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(!text.contains("gAAA") && text.lines().count() == 4, "{text}");
+        // A line that was cut off by the end of the process costs that line.
+        std::fs::write(&path, text + "0123").unwrap();
+        let after = Affinity::in_file(&path).unwrap();
+        assert_eq!(after.issuer(&[after.key("gBBB")]), Issuer::One(org));
+        assert_eq!(after.issuer(&[after.key("gCCC")]), Issuer::One("azure".into()));
+        assert_eq!(after.issuer(&[after.key("gDDD")]), Issuer::Unknown);
+        after.issued(&[after.key("gDDD")], &"azure".into());
+        after.save().unwrap();
+        let again = Affinity::in_file(&path).unwrap();
+        assert_eq!(again.issuer(&[again.key("gDDD")]), Issuer::One("azure".into()));
+    }
+
+    #[test]
+    fn a_foreign_file_is_refused_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        std::fs::write(&path, "shopping list\n").unwrap();
+        assert_eq!(Affinity::in_file(&path).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "shopping list\n");
     }
 }

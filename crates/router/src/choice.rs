@@ -16,6 +16,7 @@
 //! back when it is dropped, whatever became of its request.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -65,6 +66,8 @@ pub struct Router {
     keyrings: HashMap<Arc<str>, Arc<Keyring>>,
     routes: HashMap<Arc<str>, Arc<RouteState>>,
     affinity: Arc<Affinity>,
+    /// There is more than one organisation, so that issuers matter.
+    several: bool,
     /// Draws for requests without a session.
     draws: Arc<AtomicU64>,
 }
@@ -127,6 +130,12 @@ impl Router {
         Self::build(config, env, None, seed, now)
     }
 
+    /// The same router with issuers that are known already.
+    #[must_use]
+    pub fn knowing(self, affinity: Affinity) -> Self {
+        Self { affinity: Arc::new(affinity), ..self }
+    }
+
     /// A router for a changed configuration, with the breakers, budgets, resting keys, learned waits and known
     /// issuers of this one, by upstream and model, as far as both have them.
     #[must_use]
@@ -135,6 +144,7 @@ impl Router {
     }
 
     fn build(config: Config, env: Env<'_>, old: Option<&Self>, seed: u64, now: Instant) -> Self {
+        let several = config.upstreams.windows(2).any(|two| two[0].organisation != two[1].organisation);
         let keyrings = keyrings(&config, env, old);
         let mut lanes = HashMap::new();
         let mut lane = |upstream: &Upstream, route: &Route| {
@@ -156,8 +166,9 @@ impl Router {
             routes: config.routes.iter().map(&mut route).collect(),
             lanes,
             keyrings,
-            affinity: old.map_or_else(Arc::default, |old| old.affinity.clone()),
+            affinity: old.map_or_else(|| Arc::new(Affinity::in_memory()), |old| old.affinity.clone()),
             draws: old.map_or_else(|| Arc::new(AtomicU64::new(seed)), |old| old.draws.clone()),
+            several,
             config,
         }
     }
@@ -182,7 +193,7 @@ impl Router {
             Issuer::Several(organisations) => return Err(Stop::MixedState { organisations }),
             Issuer::Unknown => {
                 let several = route.route.organisations().len() > 1;
-                if several && self.config.unknown_state == UnknownState::Refuse {
+                if several && self.config.affinity.unknown_state == UnknownState::Refuse {
                     return Err(Stop::UnknownState);
                 }
                 Bound::ToFirst
@@ -190,6 +201,19 @@ impl Router {
         };
         let draw = ask.session.unwrap_or_else(|| self.draws.fetch_add(1, Ordering::Relaxed));
         Plan::new(self.clone(), route.clone(), ask, bound, draw, now)
+    }
+
+    /// Whether it matters who has issued a request's state: there is more than one organisation.
+    pub fn several_organisations(&self) -> bool {
+        self.several
+    }
+
+    /// Writes the known issuers to their file, where there is one.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn save_issuers(&self) -> io::Result<()> {
+        self.affinity.save()
     }
 
     /// The keys of references that a request carries or an answer issues.

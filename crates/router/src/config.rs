@@ -38,8 +38,8 @@ pub struct Config {
     pub auth: Option<Arc<Tokens>>,
     /// When an upstream's model is left alone.
     pub breaker: breaker::Settings,
-    /// What happens to requests that carry state of an issuer that is not known.
-    pub unknown_state: UnknownState,
+    /// `[affinity]`.
+    pub affinity: Affinity,
     /// Every upstream, in the file's order.
     pub upstreams: Vec<Arc<Upstream>>,
     /// Every route, in the file's order.
@@ -80,6 +80,15 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// How long a connection may stay open without a request.
     pub idle_timeout: Duration,
+}
+
+/// `[affinity]`: where requests with state may go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Affinity {
+    /// What happens to requests that carry state of an issuer that is not known.
+    pub unknown_state: UnknownState,
+    /// Where known issuers are kept, so that they outlive a restart; `None`: in memory.
+    pub file: Option<PathBuf>,
 }
 
 /// What to do with state (`encrypted_content`, `previous_response_id`, a thinking signature) whose issuer is
@@ -285,7 +294,7 @@ fn sections(top: &Section<'_>, folder: &Path, env: Env<'_>) -> Config {
         server,
         auth,
         breaker: server::breaker(top.section("breaker")),
-        unknown_state: server::unknown_state(top.section("affinity")),
+        affinity: server::affinity(top.section("affinity"), folder),
         upstreams,
         routes,
         files,

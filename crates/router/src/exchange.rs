@@ -414,9 +414,8 @@ fn issuing(
     attempt: &Attempt,
     api: Option<Api>,
 ) -> Option<(Arc<Router>, Arc<crate::config::Upstream>)> {
-    let upstreams = &router.config().upstreams;
-    let several = upstreams.iter().any(|other| other.organisation != attempt.upstream.organisation);
-    (api.is_some() && several).then(|| (Arc::clone(router), Arc::clone(&attempt.upstream)))
+    let matters = api.is_some() && router.several_organisations();
+    matters.then(|| (Arc::clone(router), Arc::clone(&attempt.upstream)))
 }
 
 fn passed_over(open: &mut Open, plan: &Plan) {

@@ -152,7 +152,8 @@ impl Front {
         let now = Instant::now();
         let input = asked::input(&members, &inbound.decoded);
         let turn = self.0.turns.count(&head.headers, caller, asked.cache_key.as_deref(), input, now);
-        let carried = if api.is_some() { references::carried(&inbound.decoded) } else { Vec::new() };
+        let matters = api.is_some() && router.several_organisations();
+        let carried = if matters { references::carried(&inbound.decoded) } else { Vec::new() };
         let state = router.state_keys(&carried);
         let ask = Ask {
             model: &asked.model,

@@ -16,6 +16,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::affinity::Affinity;
 use crate::choice::Router;
 use crate::config::{self, Config, Fault, Server};
 
@@ -53,7 +54,7 @@ pub enum Change {
     Same,
     /// The new configuration is in use.
     New {
-        /// `[server]` has changed, which takes a restart.
+        /// `[server]`, or the file of known issuers, has changed, which takes a restart.
         restart: bool,
     },
 }
@@ -67,6 +68,14 @@ pub struct Live {
     fingerprint: Mutex<u64>,
     /// `[server]` as it was at the start.
     server: Server,
+    /// The file of known issuers, as it was at the start.
+    issuers: Option<PathBuf>,
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.save();
+    }
 }
 
 impl Live {
@@ -76,11 +85,20 @@ impl Live {
     /// When it cannot be used.
     pub fn start(path: &Path, seed: u64, now: Instant) -> Result<Self, Unusable> {
         let (config, fingerprint) = load(path)?;
+        let issuers = config.affinity.file.clone();
+        let server = config.server.clone();
+        let mut router = Router::new(config, &env, seed, now);
+        if let Some(path) = &issuers {
+            let known = Affinity::in_file(path);
+            let known = known.map_err(|source| Unusable::Unreadable { path: path.clone(), source })?;
+            router = router.knowing(known);
+        }
         Ok(Self {
+            issuers,
             path: path.to_owned(),
             fingerprint: Mutex::new(fingerprint),
-            server: config.server.clone(),
-            router: ArcSwap::from_pointee(Router::new(config, &env, seed, now)),
+            server,
+            router: ArcSwap::from_pointee(router),
         })
     }
 
@@ -105,9 +123,16 @@ impl Live {
         *last = fingerprint;
         let config = parse(&self.path, &text)?;
         *last = self::fingerprint(&text, &config.files);
-        let restart = config.server != self.server;
+        let restart = config.server != self.server || config.affinity.file != self.issuers;
         self.router.store(Arc::new(old.reconfigured(config, &env, now)));
         Ok(Change::New { restart })
+    }
+
+    /// Writes the known issuers to their file, where there is one.
+    pub fn save(&self) {
+        if let Err(error) = self.router().save_issuers() {
+            tracing::warn!("the issuers of state cannot be written ({error}); a restart would forget them");
+        }
     }
 
     /// [`reload`](Self::reload), told in the log.
@@ -118,7 +143,7 @@ impl Live {
             Ok(Change::New { restart }) => {
                 tracing::info!("{path}: the new configuration is in use");
                 if restart {
-                    tracing::warn!("{path}: changes of [server] take a restart");
+                    tracing::warn!("{path}: changes of [server] and of [affinity] file take a restart");
                 }
             }
             Err(Unusable::Unreadable { path, source }) => {
@@ -134,7 +159,8 @@ impl Live {
     }
 }
 
-/// Follows changes for as long as it is polled: file events, SIGHUP, and a look every ten seconds.
+/// Follows changes for as long as it is polled: file events, SIGHUP, and a look every ten seconds, at which the
+/// known issuers are written, too.
 pub async fn follow(live: Arc<Live>) {
     let changed = Arc::new(Notify::new());
     let mut watches = Watches::new(&changed);
@@ -152,6 +178,7 @@ pub async fn follow(live: Arc<Live>) {
             Some(()) = hung_up(&mut hangup) => true,
         };
         live.reload_and_tell(force);
+        live.save();
     }
 }
 

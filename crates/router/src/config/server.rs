@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::section::Section;
-use super::{Limits, Server, UnknownState};
+use super::{Affinity, Limits, Server, UnknownState};
 use crate::auth::Tokens;
 use crate::breaker::{FLOOR, Settings};
 use crate::keys::{Env, Source};
@@ -207,9 +207,10 @@ pub(super) fn breaker(section: Option<Section<'_>>) -> Settings {
 }
 
 /// `[affinity]`.
-pub(super) fn unknown_state(section: Option<Section<'_>>) -> UnknownState {
-    let Some(section) = section else { return UnknownState::default() };
-    let state = match section.text("unknown_state") {
+pub(super) fn affinity(section: Option<Section<'_>>, folder: &Path) -> Affinity {
+    let Some(section) = section else { return Affinity::default() };
+    let file = section.text("file").map(|path| folder.join(path));
+    let unknown_state = match section.text("unknown_state") {
         None | Some("first-choice") => UnknownState::FirstChoice,
         Some("refuse") => UnknownState::Refuse,
         Some(_) => {
@@ -218,5 +219,5 @@ pub(super) fn unknown_state(section: Option<Section<'_>>) -> UnknownState {
         }
     };
     section.end();
-    state
+    Affinity { unknown_state, file }
 }

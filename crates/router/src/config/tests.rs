@@ -73,7 +73,7 @@ fn what_the_example_names_as_defaults_are_the_defaults() {
     let config = check_in(&uncommented, Path::new(""), &|_| Some("sk-test".to_owned())).unwrap();
     assert_eq!(config.server.limits, Limits::default());
     assert_eq!(config.breaker, breaker::Settings::default());
-    assert_eq!(config.unknown_state, UnknownState::default());
+    assert_eq!(config.affinity.unknown_state, UnknownState::default());
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub(super) fn upstream(
     env: Env<'_>,
     files: &mut Vec<PathBuf>,
 ) -> Option<Upstream> {
-    let name = section.needed("name").filter(|name| named_well(&section, name));
+    let name = section.needed("name").filter(|name| named_well(&section, "name", name));
     if let Some(name) = name {
         section.entitle(format!("upstream \"{name}\""));
     }
@@ -44,7 +44,7 @@ pub(super) fn upstream(
     let read = Upstream {
         key_header: key_header(&section, &apis),
         region: section.text("region").map(Arc::from),
-        organisation: section.text("organisation").map_or_else(|| name.clone(), Arc::from),
+        organisation: organisation(&section).unwrap_or_else(|| name.clone()),
         models: models(&section),
         drop: section.texts("drop").into_iter().map(|(_, name)| name.to_owned()).collect(),
         clamp: clamp(&section),
@@ -64,12 +64,17 @@ pub(super) fn upstream(
 }
 
 /// Names stand in headers, metrics and file names.
-fn named_well(section: &Section<'_>, name: &str) -> bool {
+fn named_well(section: &Section<'_>, key: &str, name: &str) -> bool {
     let well = name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
     if !well {
-        section.fault("name", "a name may hold letters, digits, `-`, `_` and `.` only");
+        section.fault(key, &format!("`{key}` may hold letters, digits, `-`, `_` and `.` only"));
     }
     well
+}
+
+fn organisation(section: &Section<'_>) -> Option<Arc<str>> {
+    let name = section.text("organisation")?;
+    named_well(section, "organisation", name).then(|| name.into())
 }
 
 fn base(section: &Section<'_>, url: &str) -> Option<observe::Upstream> {

@@ -67,6 +67,27 @@ fn breakers_are_kept_and_keys_are_read_again() {
     assert_eq!(live.reload(true, now).unwrap(), Change::New { restart: true });
 }
 
+#[test]
+fn known_issuers_outlive_a_restart() {
+    let text = format!("{GOOD}[affinity]\nfile = \"issuers\"\n");
+    let (folder, path) = folder(&text);
+    let now = Instant::now();
+    let live = Live::start(&path, 1, now).unwrap();
+    let references = ["gAAA".to_owned()];
+    let router = live.router();
+    router.issued(&router.state_keys(&references), &router.config().upstreams[0]);
+    drop((live, router));
+    let mode =
+        std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(folder.path().join("issuers")).unwrap());
+    assert_eq!(mode & 0o777, 0o600);
+    // The organisation has gone from the file since: its state can be taken by nobody.
+    std::fs::write(&path, text.replace("name = \"a\"", "name = \"a\"\norganisation = \"other\"")).unwrap();
+    let router = Live::start(&path, 1, now).unwrap().router();
+    let state = router.state_keys(&references);
+    let ask = Ask { model: "m", state: &state, ..Ask::default() };
+    assert_eq!(router.candidates(&ask, now).unwrap_err().name(), "state-bound");
+}
+
 #[tokio::test]
 async fn a_replaced_file_and_a_changed_key_are_noticed() {
     let (folder, path) = folder(GOOD);
