@@ -6,8 +6,8 @@
 //! days and forgets a bad hour.
 //!
 //! **Contamination.** Streams that raised an alarm are not learned. What slipped in before there was a model
-//! is trimmed when the model is made: a run whose own statistic passes ln(groups/0.05) would come once in 20
-//! healthy baselines. When more than a third would have to go, nothing is trimmed and the model says so: then
+//! is trimmed when the model is made: a run whose own statistic passes ln(groups/0.05), and what two odd groups
+//! can add up to, would come once in 20 healthy baselines at most. When more than a third would have to go, nothing is trimmed and the model says so: then
 //! clustering *is* what is usual here.
 
 use rand::{RngExt as _, SeedableRng as _};

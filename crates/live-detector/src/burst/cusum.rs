@@ -35,24 +35,24 @@ impl Cusum {
     }
 
     /// The mean of the exponentials: what is compared with e^threshold.
-    pub(super) fn mean(&self) -> f32 {
-        mean(&self.level)
+    pub(super) fn mean(&self, trust: &Lanes) -> f32 {
+        mean(&self.level, trust)
     }
 
     /// The statistic, in nats.
-    pub(super) fn statistic(&self) -> f64 {
-        f64::from(self.mean()).ln()
+    pub(super) fn statistic(&self, trust: &Lanes) -> f64 {
+        f64::from(self.mean(trust)).ln()
     }
 
-    /// Nothing is gathered: the state of a new stream.
-    pub(super) fn is_idle(&self) -> bool {
-        self.level.iter().all(|level| *level <= 1.0)
+    /// Nothing is gathered for any trusted alternative: the state of a new stream.
+    pub(super) fn is_idle(&self, trust: &Lanes) -> bool {
+        self.level.iter().zip(trust).all(|(level, trust)| *level <= 1.0 || *trust <= 0.0)
     }
 
     /// The alternative that explains most, and for how many groups.
-    pub(super) fn leading(&self) -> (usize, u16) {
-        let most =
-            (1..ALTERNATIVES).fold(0, |best, k| if self.level[k] > self.level[best] { k } else { best });
+    pub(super) fn leading(&self, trust: &Lanes) -> (usize, u16) {
+        let share = |k: usize| self.level[k] * trust[k];
+        let most = (1..ALTERNATIVES).fold(0, |best, k| if share(k) > share(best) { k } else { best });
         (most, self.since[most])
     }
 }

@@ -12,7 +12,9 @@ use sseismo_trace::Micros;
 
 use super::cusum::Cusum;
 use super::density::real;
-use super::likelihood::{ALTERNATIVES, Lanes, Likelihood, Usual, alternatives, logs, mean, narrow};
+use super::likelihood::{
+    ALTERNATIVES, GROUP_MAX, Lanes, Likelihood, Usual, alternatives, logs, mean, narrow,
+};
 use super::run::{Group, Packed, groups};
 use super::tail::Tail;
 use super::threshold::{Curve, Null, Sample};
@@ -21,6 +23,9 @@ use super::threshold::{Curve, Null, Sample};
 const SHARES: f64 = 3.0;
 /// A healthy baseline holds a run over the fence with this probability.
 const TRIM_LEVEL: f64 = 0.05;
+/// … but never one that two odd groups explain: healthy GPT-4o streams have such, and a baseline without its own
+/// tail would promise too much.
+const TRIM_MIN: f64 = 2.0 * GROUP_MAX;
 /// Rounds of trimming: each makes the next one's densities cleaner.
 const TRIM_ROUNDS: usize = 3;
 /// More than this share of runs is no contamination.
@@ -177,9 +182,12 @@ impl BurstModel {
         seed: u64,
     ) -> Self {
         let window = fine_window(median_gap(frames));
-        let hit = Hit::of(coarse, &coarse_likelihood);
-        let fine_measure = measure(window, None, fine, fine_likelihood, seed);
-        let coarse_measure = measure(COARSE_WINDOW, Some(COARSE_SPAN), coarse, coarse_likelihood, seed ^ 1);
+        let per_coarse = real(known(fine).count()) / real(known(coarse).count().max(1));
+        let budget = arl * SHARES;
+        let fine_measure = measure((window, None), fine, fine_likelihood, budget * per_coarse, seed);
+        let coarse_scale = (COARSE_WINDOW, Some(COARSE_SPAN));
+        let coarse_measure = measure(coarse_scale, coarse, coarse_likelihood, budget, seed ^ 1);
+        let hit = Hit::of(coarse, &coarse_measure.likelihood);
         let silences: Vec<f64> =
             frames.iter().flat_map(|run| run.iter().copied().skip(1)).filter_map(silence).collect();
         let count: usize = frames.iter().map(|run| run.len()).sum();
@@ -315,7 +323,7 @@ impl BurstModel {
 
     /// Whether a coarse group with these ratios is a hit.
     pub(super) fn is_hit(&self, ratios: &Lanes) -> bool {
-        mean(ratios) >= self.0.hit_limit
+        mean(ratios, &self.0.coarse.likelihood.trust) >= self.0.hit_limit
     }
 }
 
@@ -327,8 +335,9 @@ struct Hit {
 
 impl Hit {
     fn of(coarse: &Runs, likelihood: &Likelihood) -> Self {
-        let mut ratios: Vec<f32> =
-            known(coarse).map(|(gap, size)| mean(&likelihood.ratios(logs(gap.0, size)))).collect();
+        let mut ratios: Vec<f32> = known(coarse)
+            .map(|(gap, size)| mean(&likelihood.ratios(logs(gap.0, size)), &likelihood.trust))
+            .collect();
         ratios.sort_by(f32::total_cmp);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank of the sample")]
         let rank = (real(ratios.len()) * HIT_QUANTILE) as usize;
@@ -404,9 +413,17 @@ fn samples(runs: &Runs) -> Vec<Vec<Sample>> {
     runs.iter().map(|run| run.iter().map(sample).collect()).collect()
 }
 
-fn measure(window: Micros, span: Option<Micros>, runs: &Runs, likelihood: Likelihood, seed: u64) -> Measure {
-    let null = Null::new(&likelihood, &samples(runs));
-    let (curve, mean_ratio) = (null.curve(seed), null.mean_ratio());
+fn measure(
+    (window, span): (Micros, Option<Micros>),
+    runs: &Runs,
+    mut likelihood: Likelihood,
+    arl: f64,
+    seed: u64,
+) -> Measure {
+    let samples = samples(runs);
+    likelihood.trust = Null::new(&likelihood, &samples).trust(arl, seed);
+    let null = Null::new(&likelihood, &samples);
+    let (curve, mean_ratio) = (null.full_curve(&likelihood.trust, seed), null.mean_ratio());
     Measure {
         window,
         span,
@@ -429,7 +446,7 @@ fn trim(fine: &Runs, coarse: &Runs, unit: Unit) -> (Vec<bool>, bool) {
             let clean: Runs =
                 scale.iter().zip(&kept).filter(|(_, kept)| **kept).map(|(run, _)| run.clone()).collect();
             let likelihood = likelihood(&clean, unit);
-            let fence = (real(known(scale).count().max(1)) / TRIM_LEVEL).ln();
+            let fence = (real(known(scale).count().max(1)) / TRIM_LEVEL).ln().max(TRIM_MIN);
             for (run, kept) in scale.iter().zip(&mut kept) {
                 *kept = *kept && most(run, &likelihood) < fence;
             }
@@ -449,7 +466,7 @@ fn most(run: &[Group], likelihood: &Likelihood) -> f64 {
     for group in run {
         if let Some(gap) = group.gap {
             cusum.push(&likelihood.ratios(logs(gap.0, group.size)));
-            most = most.max(cusum.statistic());
+            most = most.max(cusum.statistic(&likelihood.trust));
         }
     }
     most

@@ -283,7 +283,7 @@ impl BurstStream {
         let Gap::Within(gap) = group.gap else { return None };
         let judge = self.judge.as_mut()?;
         let (unit, measure) = (judge.model.unit(), judge.model.measure(scale));
-        let size = unit.of(&group.size);
+        let (size, trust) = (unit.of(&group.size), &measure.likelihood.trust);
         let ratios: Lanes = measure.likelihood.ratios(logs(gap.0, size));
         let lane = match scale {
             Scale::Fine => &mut judge.fine,
@@ -296,14 +296,14 @@ impl BurstStream {
             self.tally.hits = self.tally.hits.saturating_add(u32::from(hit));
             self.proven = self.proven.saturating_add(u8::from(hit && written_together(group, gap)));
         }
-        if lane.cusum.mean() < measure.limit {
+        if lane.cusum.mean(trust) < measure.limit {
             return None;
         }
-        let (picture, groups) = lane.cusum.leading();
+        let (picture, groups) = lane.cusum.leading(trust);
         let flag = Flag {
             what: What::Clusters,
             scale,
-            statistic: lane.cusum.statistic(),
+            statistic: lane.cusum.statistic(trust),
             threshold: measure.threshold,
             groups: groups.into(),
             gap,

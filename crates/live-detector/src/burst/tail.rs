@@ -61,3 +61,45 @@ impl Tail {
         self.draw((p / self.share).min(1.0))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{golden, numbers};
+    use super::*;
+
+    /// Draws equal `SciPy`'s `genpareto.isf`, and a fit equals the moments in `NumPy`, to 1e-9.
+    #[test]
+    fn equals_the_reference() {
+        let golden = golden("burst_likelihood");
+        for case in golden["tails"].as_array().unwrap() {
+            let number = |key: &str| case[key].as_f64().unwrap();
+            let tail =
+                Tail { from: number("from"), share: 0.01, scale: number("scale"), shape: number("shape") };
+            for (survival, want) in numbers(&case["survival"]).into_iter().zip(numbers(&case["value"])) {
+                let got = tail.draw(survival);
+                assert!((got - want).abs() < 1e-9 * want.abs(), "{case} {survival}: {got}");
+            }
+        }
+        let fit = &golden["fit"];
+        let mut values = vec![0.0; usize::try_from(fit["zeros"].as_u64().unwrap()).unwrap()];
+        values.extend(numbers(&fit["values"]));
+        let tail = Tail::fit(&values).unwrap();
+        assert!((tail.shape - fit["shape"].as_f64().unwrap()).abs() < 1e-9);
+        assert!((tail.scale - fit["scale"].as_f64().unwrap()).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_tail_is_passed_as_often_as_it_says() {
+        let tail = Tail { from: 3.0, share: 0.01, scale: 0.5, shape: 0.0 };
+        assert!((tail.passed_with(0.01) - 3.0).abs() < 1e-12);
+        assert!((tail.passed_with(0.000_1) - (3.0 + 0.5 * 100.0_f64.ln())).abs() < 1e-12);
+        assert!((tail.passed_with(0.5) - 3.0).abs() < 1e-12, "above its share a tail tells nothing");
+    }
+
+    #[test]
+    fn few_or_equal_values_have_no_tail() {
+        assert_eq!(Tail::fit(&[]), None);
+        assert_eq!(Tail::fit(&[1.0; 20]), None);
+        assert_eq!(Tail::fit(&[1.0; 5_000]), None);
+    }
+}

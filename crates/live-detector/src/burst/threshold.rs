@@ -11,29 +11,35 @@
 //! split: how often the statistic leaves nothing for the first level, times the chance to climb from each
 //! level to the next, each from states that really got there (forward flux sampling: Allen, Warren, ten
 //! Wolde, Phys. Rev. Lett. 94 (2005) 018104). No shape is assumed between the levels. The error of ln ARL is
-//! about 0.05 per level. Beyond the last level that was reached each nat counts e-fold, which is what a
-//! valid likelihood ratio guarantees.
+//! about 0.02 per level, 0.1 in all. Beyond the last level that was reached each nat counts e-fold, as a valid likelihood
+//! ratio guarantees; the model's notes say where that begins.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
 use super::cusum::Cusum;
 use super::density::real;
-use super::likelihood::{ALTERNATIVES, GROUP_MAX, Lanes, Likelihood, narrow};
+use super::likelihood::{ALTERNATIVES, EQUAL, GROUP_MAX, Lanes, Likelihood, narrow};
 use super::tail::Tail;
 
 /// No threshold below this: it takes two groups at least.
 const LOWEST: f64 = GROUP_MAX + 0.5;
 /// Groups in a block.
 const BLOCK: usize = 8;
-/// Distance of two levels, nats.
-const LEVEL: f64 = 1.5;
-/// States kept and climbs tried per level.
-const CLIMBS: usize = 2_000;
+/// Distance of two levels, nats: the curve has steps where one more group is needed.
+const LEVEL: f64 = 0.5;
+/// The first level.
+const FIRST: f64 = 1.5;
+/// States kept per level …
+const STATES: usize = 1_000;
+/// … and where alternatives are only compared.
+const TRUST_STATES: usize = 200;
+/// Climbs tried at most for each of them.
+const CLIMBS_PER_STATE: usize = 20;
 /// Groups simulated at most to collect the states of the first level.
 const FIRST_GROUPS: usize = 300_000;
-/// With fewer successes a level tells nothing.
-const SUCCESSES_MIN: usize = 10;
+/// With fewer states a level tells nothing.
+const STATES_MIN: usize = 10;
 /// A climb that is still under way after so many groups goes on for ever: the baseline itself clusters.
 const ENDLESS: usize = 2_000;
 /// No threshold above this is looked for; e^60 groups are more than any service will see.
@@ -118,89 +124,131 @@ impl<'a> Null<'a> {
 
     /// Alarms in `groups` simulated groups: no splitting, for a check of a threshold.
     pub(super) fn alarms(&self, threshold: f64, groups: u64, seed: u64) -> u64 {
+        let trust = &self.likelihood.trust;
         let mut dice = ChaCha8Rng::seed_from_u64(seed);
         let (mut cursor, mut cusum, mut alarms) = (self.start(&mut dice), Cusum::default(), 0);
         let limit = narrow(threshold.exp());
         for _ in 0..groups {
             cusum.push(&self.step(&mut cursor, &mut dice));
-            if cusum.mean() >= limit {
+            if cusum.mean(trust) >= limit {
                 alarms += 1;
-                cusum = Cusum::default();
+                // A run length runs from a fresh start: not from the middle of what raised the alarm.
+                (cusum, cursor) = (Cusum::default(), self.start(&mut dice));
             }
         }
         alarms
     }
 
+    /// How far each alternative can be trusted: e^−h, where h is the threshold that it would need alone. So all
+    /// raise equally many false alarms, and one that healthy groups often look like does not raise the
+    /// threshold of the others; one without a threshold is not trusted at all.
+    pub(super) fn trust(&self, arl: f64, seed: u64) -> Lanes {
+        let alone = |k: usize| -> Lanes { std::array::from_fn(|other| if other == k { 1.0 } else { 0.0 }) };
+        let arl = arl * real(ALTERNATIVES);
+        let thresholds: [f64; ALTERNATIVES] =
+            std::array::from_fn(|k| self.curve(&alone(k), TRUST_STATES, seed).threshold(arl));
+        let least = thresholds.iter().fold(f64::INFINITY, |least, threshold| least.min(*threshold));
+        if least.is_infinite() {
+            return EQUAL;
+        }
+        let trust = thresholds.map(|threshold| narrow((least - threshold).exp()));
+        let sum: f32 = trust.iter().sum();
+        trust.map(|trust| trust / sum)
+    }
+
+    /// The curve of the statistic with this trust.
+    pub(super) fn full_curve(&self, trust: &Lanes, seed: u64) -> Curve {
+        self.curve(trust, STATES, seed)
+    }
+
     /// Run lengths of rising thresholds.
-    pub(super) fn curve(&self, seed: u64) -> Curve {
+    fn curve(&self, trust: &Lanes, wanted: usize, seed: u64) -> Curve {
+        let view = View { null: self, trust, wanted };
         let inflation = self.mean_ratio().iter().fold(1.0_f32, |most, &mean| most.max(mean));
         let mut curve = Curve { points: Vec::new(), inflation: f64::from(inflation), endless: false };
         if self.blocks.is_empty() {
             return curve;
         }
         let mut dice = ChaCha8Rng::seed_from_u64(seed);
-        let (mut states, groups) = self.first_level(&mut dice);
-        if states.len() < SUCCESSES_MIN {
+        let (mut states, groups) = view.first_level(&mut dice);
+        if states.len() < STATES_MIN {
             return curve;
         }
-        let mut level = LEVEL;
+        let mut level = FIRST;
         let mut ln_arl = (real(groups) / real(states.len())).ln();
         curve.points.push((level, ln_arl));
         while level < LEVEL_MAX && ln_arl < LN_ARL_MAX {
-            let climbed = self.climb(&states, level + LEVEL, &mut curve.endless, &mut dice);
-            if climbed.len() < SUCCESSES_MIN || curve.endless {
+            let (climbed, tried) = view.climb(&states, level + LEVEL, &mut curve.endless, &mut dice);
+            if curve.endless {
                 break;
             }
             level += LEVEL;
-            ln_arl += (real(CLIMBS) / real(climbed.len())).ln();
+            if climbed.len() < STATES_MIN {
+                // Hardly any: what is left is the upper 95 % limit of their share (rule of three).
+                curve.points.push((level, ln_arl + (real(tried) / (real(climbed.len()) + 3.0)).ln()));
+                break;
+            }
+            ln_arl += (real(tried) / real(climbed.len())).ln();
             curve.points.push((level, ln_arl));
             states = climbed;
         }
         curve
     }
+}
 
+/// The null model as one statistic sees it.
+struct View<'a> {
+    null: &'a Null<'a>,
+    trust: &'a Lanes,
+    /// States to find per level.
+    wanted: usize,
+}
+
+impl View<'_> {
     /// States in which the statistic first passed the first level after having been at nothing, and the
     /// groups that it took to find them.
     fn first_level(&self, dice: &mut ChaCha8Rng) -> (Vec<(Cusum, Cursor)>, usize) {
-        let limit = narrow(LEVEL.exp());
-        let (mut cursor, mut cusum, mut armed) = (self.start(dice), Cusum::default(), true);
+        let limit = narrow(FIRST.exp());
+        let (mut cursor, mut cusum, mut armed) = (self.null.start(dice), Cusum::default(), true);
         let mut states = Vec::new();
         let mut groups = 0;
-        while groups < FIRST_GROUPS && states.len() < CLIMBS {
-            cusum.push(&self.step(&mut cursor, dice));
+        while groups < FIRST_GROUPS && states.len() < self.wanted {
+            cusum.push(&self.null.step(&mut cursor, dice));
             groups += 1;
-            if armed && cusum.mean() >= limit {
+            if armed && cusum.mean(self.trust) >= limit {
                 states.push((cusum, cursor));
                 armed = false;
             }
-            armed |= cusum.is_idle();
+            armed |= cusum.is_idle(self.trust);
         }
         (states, groups)
     }
 
-    /// Of [`CLIMBS`] climbs from states at one level, those that reach the next before they fall to nothing.
+    /// Climbs from states at one level: those that reached the next before they fell to nothing, and how many
+    /// were tried.
     fn climb(
         &self,
         states: &[(Cusum, Cursor)],
         level: f64,
         endless: &mut bool,
         dice: &mut ChaCha8Rng,
-    ) -> Vec<(Cusum, Cursor)> {
+    ) -> (Vec<(Cusum, Cursor)>, usize) {
         let limit = narrow(level.exp());
-        let mut reached = Vec::new();
-        for _ in 0..CLIMBS {
+        let (mut reached, mut tried) = (Vec::new(), 0);
+        while reached.len() < self.wanted && tried < self.wanted * CLIMBS_PER_STATE && !*endless {
+            tried += 1;
             let (mut cusum, mut cursor) = states[dice.random_range(0..states.len())];
             let mut groups = 0;
-            while cusum.mean() < limit && !cusum.is_idle() && groups < ENDLESS {
-                cusum.push(&self.step(&mut cursor, dice));
+            while cusum.mean(self.trust) < limit && !cusum.is_idle(self.trust) && groups < ENDLESS {
+                cusum.push(&self.null.step(&mut cursor, dice));
                 groups += 1;
             }
             *endless |= groups == ENDLESS;
-            if cusum.mean() >= limit {
+            if cusum.mean(self.trust) >= limit {
                 reached.push((cusum, cursor));
             }
         }
-        reached
+        (reached, tried)
     }
 }
 
