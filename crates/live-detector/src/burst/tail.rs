@@ -100,6 +100,6 @@ mod tests {
     fn few_or_equal_values_have_no_tail() {
         assert_eq!(Tail::fit(&[]), None);
         assert_eq!(Tail::fit(&[1.0; 20]), None);
-        assert_eq!(Tail::fit(&[1.0; 5_000]), None);
+        assert_eq!(Tail::fit(&vec![1.0; 5_000]), None);
     }
 }
