@@ -107,6 +107,22 @@
 //! | `idle_us` | µs, null | how long nobody had asked to read because our own queue was full |
 //! | `loop_lag_us` | µs, null | how late our runtime woke us, by its own probe |
 //!
+//! ## `signals/`: one row for each signal of the live detector
+//!
+//! Parts stand alone, one or more a day; rows are sorted by `at`.
+//!
+//! | column | type, unit | meaning |
+//! |---|---|---|
+//! | `signal_id` | u64 | the onset that it belongs to: refreshes and the clear carry its id |
+//! | `at` | timestamp µs UTC | when it was raised |
+//! | `upstream`, `route`, `model`, `effort` | string, null | the traffic that it is about |
+//! | `signature`, `cause` | string; string, null | `burst` …; why, where that is known |
+//! | `state` | word | `onset` `refresh` `clear` |
+//! | `strength` | 0–1 | how far the traffic is affected |
+//! | `detail`, `evidence` | JSON | what exactly clusters; the statistic, its threshold and reservations |
+//! | `ttl_s` | s | after this time without a refresh it counts as cleared |
+//! | `action`, `acted` | string, bool, null | what the router did, or would have done when `acted` is false |
+//!
 //! ## `texts/` and `raw/`: only when asked for
 //!
 //! | column | type, unit | meaning |
@@ -131,6 +147,7 @@ mod dataset;
 mod error;
 mod part;
 mod read;
+mod signals;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -140,7 +157,8 @@ pub use dataset::{DatasetWriter, Manifest};
 pub use error::Error;
 pub use part::{Anchor, PartName, PartWriter, Written, partition};
 pub use read::{Dataset, EventColumns, Part, Report, Times};
-pub use table::{Raw, Text, events, raw, reads, streams, texts};
+pub use signals::{StoredSignal, write_signals};
+pub use table::{Raw, Text, events, raw, reads, signals as signal_columns, streams, texts};
 
 /// Version of the trace schema that this program writes, and the newest that it reads. 0 until the
 /// columns are frozen.

@@ -152,7 +152,7 @@ fn properties<R: Row>(anchors: &[Anchor]) -> WriterProperties {
 
 /// The file of one table, made when the first row comes.
 #[derive(Debug)]
-struct TableWriter<R: Row> {
+pub(super) struct TableWriter<R: Row> {
     target: PathBuf,
     unfinished: PathBuf,
     anchors: Vec<Anchor>,
@@ -163,7 +163,7 @@ struct TableWriter<R: Row> {
 }
 
 impl<R: Row> TableWriter<R> {
-    fn new(root: &Path, partition: &str, name: PartName, anchors: &[Anchor]) -> Self {
+    pub(super) fn new(root: &Path, partition: &str, name: PartName, anchors: &[Anchor]) -> Self {
         let target = file(root, R::TABLE, partition, &name.to_string());
         let unfinished = target.with_file_name(format!(".{name}.unfinished"));
         Self {
@@ -177,7 +177,7 @@ impl<R: Row> TableWriter<R> {
         }
     }
 
-    fn push(&mut self, row: R) -> Result<(), Error> {
+    pub(super) fn push(&mut self, row: R) -> Result<(), Error> {
         let key = row.key();
         if self.last.is_some_and(|last| last >= key) {
             return Err(Error::Unsorted { path: self.target.clone(), by: R::ORDER });
@@ -219,7 +219,7 @@ impl<R: Row> TableWriter<R> {
     }
 
     /// Writes the footer, with a `note`, and makes the bytes durable. The file is not visible yet.
-    fn complete(&mut self, note: Option<KeyValue>) -> Result<u64, Error> {
+    pub(super) fn complete(&mut self, note: Option<KeyValue>) -> Result<u64, Error> {
         self.encode()?;
         let Some(mut writer) = self.writer.take() else { return Ok(0) };
         if let Some(note) = note {
@@ -232,7 +232,7 @@ impl<R: Row> TableWriter<R> {
         Ok(bytes)
     }
 
-    fn publish(&mut self) -> Result<(), Error> {
+    pub(super) fn publish(&mut self) -> Result<(), Error> {
         if self.last.is_none() {
             return Ok(());
         }

@@ -77,6 +77,10 @@ impl Dataset {
         Ok(Self { root: root.to_owned(), manifest, parts: parts(root)? })
     }
 
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// What `dataset.json` says.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
@@ -224,14 +228,19 @@ impl Dataset {
     }
 }
 
-/// The parts below `root`, by date and age. Unfinished files begin with a dot and are passed over.
+/// The parts below `root`, by date and age.
 fn parts(root: &Path) -> Result<Vec<Part>, Error> {
-    let streams = root.join(Summary::TABLE);
+    table_parts(root, Summary::TABLE)
+}
+
+/// The parts of one table, by date and age. Unfinished files begin with a dot and are passed over.
+pub(super) fn table_parts(root: &Path, table: &str) -> Result<Vec<Part>, Error> {
+    let table = root.join(table);
     let mut found = BTreeSet::new();
-    if !streams.exists() {
+    if !table.exists() {
         return Ok(Vec::new());
     }
-    for folder in list(&streams)? {
+    for folder in list(&table)? {
         let partition = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if !folder.is_dir() || !partition.starts_with("date=") {
             continue;
@@ -323,7 +332,7 @@ fn reader<R: Row>(
 }
 
 /// The rows of one file, batch by batch, checked to be in order.
-struct Rows<R: Row> {
+pub(super) struct Rows<R: Row> {
     path: PathBuf,
     reader: ParquetRecordBatchReader,
     last: Option<(u64, u32)>,
@@ -331,7 +340,7 @@ struct Rows<R: Row> {
 }
 
 impl<R: Row> Rows<R> {
-    fn open(path: &Path) -> Result<Self, Error> {
+    pub(super) fn open(path: &Path) -> Result<Self, Error> {
         Self::some(path, None)
     }
 

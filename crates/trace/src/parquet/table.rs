@@ -9,7 +9,7 @@ use arrow_schema::{Field, Schema, SchemaRef};
 
 use super::Error;
 use super::cell::Cell;
-use crate::{Delta, Kind, Micros, Phase, Read, Summary};
+use crate::{Delta, Kind, Micros, Phase, Read, SignalState, Summary, UtcMicros};
 
 /// A row of one table.
 pub(super) trait Row: Sized {
@@ -78,6 +78,55 @@ pub struct Raw {
     pub t: Option<Micros>,
     /// The body's bytes, with any content encoding taken off.
     pub bytes: Vec<u8>,
+}
+
+/// A row of `signals/`.
+#[derive(Clone, Debug)]
+pub(super) struct SignalRow {
+    pub(super) signal_id: u64,
+    pub(super) at: Option<UtcMicros>,
+    pub(super) upstream: Option<String>,
+    pub(super) route: Option<String>,
+    pub(super) model: Option<String>,
+    pub(super) effort: Option<String>,
+    pub(super) signature: String,
+    pub(super) cause: Option<String>,
+    pub(super) state: SignalState,
+    pub(super) strength: f64,
+    pub(super) detail: String,
+    pub(super) evidence: String,
+    pub(super) ttl_s: f64,
+    pub(super) action: Option<String>,
+    pub(super) acted: Option<bool>,
+}
+
+impl SignalRow {
+    fn blank() -> Self {
+        Self {
+            signal_id: 0,
+            at: None,
+            upstream: None,
+            route: None,
+            model: None,
+            effort: None,
+            signature: String::new(),
+            cause: None,
+            state: SignalState::Onset,
+            strength: 0.0,
+            detail: String::new(),
+            evidence: String::new(),
+            ttl_s: 0.0,
+            action: None,
+            acted: None,
+        }
+    }
+
+    /// By time; messages of one moment by signal and state.
+    fn key(&self) -> (u64, u32) {
+        let at = self.at.unwrap_or_default().0;
+        let id = u32::try_from(self.signal_id & 0x3fff_ffff).unwrap_or(0);
+        (at.cast_unsigned() ^ (1 << 63), (id << 2) | super::signals::place(self.state))
+    }
 }
 
 fn field<R, C: Cell>(name: &str, _: impl Fn(&R) -> &C) -> Field {
@@ -250,4 +299,22 @@ key: |row: &Self| (row.stream_id, row.chunk), {
     READ_ID = "read_id": read_id;
     T_US = "t_us": t;
     BYTES = "bytes": bytes;
+});
+
+table!(signals, "at", SignalRow, blank: Self::blank(), key: |row: &Self| row.key(), {
+    SIGNAL_ID = "signal_id": signal_id;
+    AT = "at": at;
+    UPSTREAM = "upstream": upstream;
+    ROUTE = "route": route;
+    MODEL = "model": model;
+    EFFORT = "effort": effort;
+    SIGNATURE = "signature": signature;
+    CAUSE = "cause": cause;
+    STATE = "state": state;
+    STRENGTH = "strength": strength;
+    DETAIL = "detail": detail;
+    EVIDENCE = "evidence": evidence;
+    TTL_S = "ttl_s": ttl_s;
+    ACTION = "action": action;
+    ACTED = "acted": acted;
 });

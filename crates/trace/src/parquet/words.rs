@@ -5,7 +5,7 @@ use arrow_array::{Array, ArrayRef};
 use arrow_schema::DataType;
 
 use super::cell::{Cell, read_words, words, words_type, write_words};
-use crate::{Api, Attribution, ContentCheck, Kind, Outcome, Phase, TimeSource};
+use crate::{Api, Attribution, ContentCheck, Kind, Outcome, Phase, SignalState, TimeSource};
 
 words!(Kind {
     Reasoning = "reasoning",
@@ -59,6 +59,8 @@ words!(ContentCheck {
     NotChecked = "not-checked",
 });
 
+words!(SignalState { Onset = "onset", Refresh = "refresh", Clear = "clear" });
+
 words!(Api {
     Responses = "responses",
     Chat = "chat",
@@ -111,6 +113,7 @@ mod tests {
         same_as_serde::<Attribution>();
         same_as_serde::<Outcome>();
         same_as_serde::<ContentCheck>();
+        same_as_serde::<SignalState>();
         same_as_serde::<Api>();
     }
 }
