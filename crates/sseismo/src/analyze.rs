@@ -70,11 +70,20 @@ impl Columns {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum PresetName {
+pub(crate) enum PresetName {
     /// From measured data.
     Measured,
     /// The literal thresholds of the production write-ups.
     WriteUp,
+}
+
+impl From<PresetName> for Preset {
+    fn from(name: PresetName) -> Self {
+        match name {
+            PresetName::Measured => Self::Measured,
+            PresetName::WriteUp => Self::WriteUp,
+        }
+    }
 }
 
 /// Runs the verb.
@@ -84,12 +93,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<End> {
     }
     let paths = if args.paths.is_empty() { vec![codex_home()?] } else { args.paths };
     let mut reading = Reading::new(&paths, args.columns.options(None))?;
-    let options = Options {
-        preset: match args.preset {
-            PresetName::Measured => Preset::Measured,
-            PresetName::WriteUp => Preset::WriteUp,
-        },
-    };
+    let options = Options { preset: args.preset.into() };
     let mut analysis = Analysis::new(args.by, options);
     let inputs = reading.read(&mut |source, stream| analysis.push(source, &stream));
     if analysis.wants_second_pass() && !reading.interrupted() {

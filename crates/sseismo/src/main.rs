@@ -2,6 +2,8 @@
 
 #[cfg(feature = "analyze")]
 mod analyze;
+#[cfg(feature = "detect")]
+mod backtest;
 #[cfg(all(feature = "relay", feature = "analyze"))]
 mod capture;
 #[cfg(any(feature = "analyze", feature = "relay"))]
@@ -47,6 +49,8 @@ enum Verb {
     Compare(compare::Args),
     #[cfg(feature = "analyze")]
     Import(import::Args),
+    #[cfg(feature = "detect")]
+    Backtest(backtest::Args),
     #[cfg(feature = "simulate")]
     Simulate(simulate::Args),
     #[cfg(all(feature = "relay", feature = "analyze"))]
@@ -65,6 +69,8 @@ fn main() -> ExitCode {
         Verb::Compare(args) => compare::run(&args),
         #[cfg(feature = "analyze")]
         Verb::Import(args) => import::run(args),
+        #[cfg(feature = "detect")]
+        Verb::Backtest(args) => backtest::run(&args),
         #[cfg(feature = "simulate")]
         Verb::Simulate(args) => simulate::run(&args),
         #[cfg(all(feature = "relay", feature = "analyze"))]
