@@ -20,6 +20,7 @@ mod flagged;
 mod retry_amplification;
 mod saturation;
 mod size_window;
+mod write_up;
 
 /// Every signature that is watched.
 pub(crate) const WATCHES: &[Entry] = &[

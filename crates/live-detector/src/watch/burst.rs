@@ -23,12 +23,12 @@ use sseismo_analysis::signature::burst::{HEALTHY, MUCH_TOKENS, STALL_MAX, Unit};
 use sseismo_analysis::stats::real;
 use sseismo_trace::{Api, Cause, Delta, Detail, Evidence, Micros, UtcMicros};
 
-use super::{Alarm, Call, Standing, Watch};
-use crate::Options;
+use super::{Alarm, Call, Standing, Watch, write_up};
 use crate::budget::Share;
 use crate::burst::{BurstBaseline, BurstModel, BurstStream, Flag, GROUPS_MIN, Scale, Tally, What};
 use crate::sequence::{Hits, Sequence, Step};
 use crate::view::Figure;
+use crate::{Options, Preset};
 
 /// Statistics that share the budget.
 const STATISTICS: u64 = 3;
@@ -40,7 +40,10 @@ const RECENT: u64 = 64;
 const UNIT: &str = "flush groups";
 
 /// Starts watching.
-pub(super) fn open(_: &Options) -> Box<dyn Watch> {
+pub(super) fn open(options: &Options) -> Box<dyn Watch> {
+    if options.preset == Preset::WriteUp {
+        return write_up::burst();
+    }
     Box::new(Burst {
         baseline: BurstBaseline::default(),
         model: None,

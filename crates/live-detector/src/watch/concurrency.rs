@@ -21,11 +21,11 @@ use sseismo_analysis::stats::quantile::of_sorted;
 use sseismo_trace::{Detail, Micros, Summary, UtcMicros};
 
 use super::flagged::Flagged;
-use super::{Call, Watch};
-use crate::Options;
+use super::{Call, Watch, write_up};
 use crate::sequence::{Hits, Learned, Sequence, Step};
 use crate::sketch::Sketch;
 use crate::view::Figure;
+use crate::{Options, Preset};
 
 /// Deep calls outside of piles before these are compared with anything.
 const OTHERS: u64 = 30;
@@ -43,7 +43,10 @@ const OPEN: usize = 4_096;
 const EPOCH: u64 = 2_000;
 
 /// Starts watching.
-pub(super) fn open(_: &Options) -> Box<dyn Watch> {
+pub(super) fn open(options: &Options) -> Box<dyn Watch> {
+    if options.preset == Preset::WriteUp {
+        return write_up::concurrency();
+    }
     Box::new(Concurrency {
         known: Known::default(),
         sequence: Sequence::new(LEAST),

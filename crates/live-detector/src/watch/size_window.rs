@@ -24,11 +24,11 @@ use sseismo_analysis::stats::odds;
 use sseismo_trace::Detail;
 
 use super::flagged::Flagged;
-use super::{Call, Watch};
-use crate::Options;
+use super::{Call, Watch, write_up};
 use crate::sequence::{Hits, Sequence, Step, upper_limit};
 use crate::sketch::Sketch;
 use crate::view::Figure;
+use crate::{Options, Preset};
 
 /// Calls after which windows are scanned anew: offline's smallest n.
 const EVERY: u64 = CALLS as u64;
@@ -48,7 +48,10 @@ const ALL_SLOW: f64 = 0.3;
 const SESSIONS: usize = 4_096;
 
 /// Starts watching.
-pub(super) fn open(_: &Options) -> Box<dyn Watch> {
+pub(super) fn open(options: &Options) -> Box<dyn Watch> {
+    if options.preset == Preset::WriteUp {
+        return write_up::size_window();
+    }
     Box::new(SizeWindow {
         known: Known::default(),
         calls: 0,
