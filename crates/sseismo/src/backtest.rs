@@ -3,7 +3,7 @@
 //! Streams are spooled to a temporary file and read back in the order of their starts, so that memory grows
 //! with what runs at once and not with what was recorded.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anstyle::Style;
