@@ -19,6 +19,7 @@ pub mod mann_whitney;
 pub mod odds;
 pub mod proportion;
 pub mod quantile;
+pub mod rate;
 pub mod tail;
 
 /// A count as a real number.

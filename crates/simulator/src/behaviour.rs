@@ -95,7 +95,7 @@ pub enum Stage {
 }
 
 /// One thing that an upstream does.
-pub(crate) trait Behaviour: fmt::Debug + Send + Fresh {
+pub(crate) trait Behaviour: fmt::Debug + Send + Sync + Fresh {
     /// Checks what single fields cannot show and reads the files that the scenario names, relative to
     /// `base`.
     ///

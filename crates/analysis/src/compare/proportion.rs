@@ -1,8 +1,9 @@
 //! One share on two sides.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::report::{Proportion, Share, Test, Unit};
+use super::too_few;
 use crate::stats::clustered::{Cluster, Estimate, difference};
 use crate::stats::proportion::{difference_ci95, two_proportion_z, wilson};
 use crate::stats::{fisher, real};
@@ -29,8 +30,11 @@ pub(super) fn proportion(
         let of_side = || trials.iter().filter(move |h| h.side == side);
         (of_side().filter(|h| h.hit).count() as u64, of_side().count() as u64)
     };
-    let ([(k1, n1), (k2, n2)], clustered) = ([count(0), count(1)], unit != Unit::Row);
-    let estimates = [0, 1].map(|side| Estimate::of(&clusters(trials, side)).filter(|_| clustered));
+    let [(k1, n1), (k2, n2)] = [count(0), count(1)];
+    let grouped = [0, 1].map(|side| clusters(trials, side));
+    // Where each cluster has one trial, trials are independent whatever their unit is called.
+    let clustered = unit != Unit::Row && !one_each(trials);
+    let estimates = [0, 1].map(|side| Estimate::of(&grouped[side]).filter(|_| clustered));
     let share = |k: u64, n: u64, estimate: Option<Estimate>| Share {
         hits: k,
         n,
@@ -60,6 +64,7 @@ pub(super) fn proportion(
             both.then(|| difference_ci95(k2, n2, k1, n1))
         },
         tests,
+        too_few: too_few([0, 1].map(|side| grouped[side].len()), unit),
         does_not_prove: "cause; and a large p-value does not prove that the shares are equal".into(),
     })
 }
@@ -68,6 +73,12 @@ pub(super) fn proportion(
 fn over_clusters(estimate: Option<Estimate>) -> [f64; 2] {
     let interval = estimate.and_then(|e| e.ci95());
     interval.map_or([0.0, 1.0], |[low, high]| [low.max(0.0), high.min(1.0)])
+}
+
+/// Whether no cluster has two trials, be it on one side of the line or on both.
+fn one_each(trials: &[Trial]) -> bool {
+    let mut seen = HashSet::new();
+    trials.iter().all(|trial| seen.insert(trial.cluster))
 }
 
 fn clusters(trials: &[Trial], side: usize) -> Vec<Cluster> {

@@ -3,6 +3,7 @@
 use sseismo_trace::{Micros, Summary};
 
 use super::report::{MeanDifference, QuantileRatio, Quantity, QuantitySide, Test, Unit};
+use super::too_few;
 use crate::flush::Pace;
 use crate::stats::bootstrap::{Observation, quantile_ratio, values_needed};
 use crate::stats::clustered::{Cluster, Estimate, difference};
@@ -11,8 +12,8 @@ use crate::stats::{ks, mann_whitney, real};
 
 /// A column that is compared.
 pub(super) struct Measure {
-    name: &'static str,
-    unit: &'static str,
+    pub(super) name: &'static str,
+    pub(super) unit: &'static str,
     pub(super) read: fn(&Summary, &Pace) -> Option<f64>,
 }
 
@@ -23,9 +24,12 @@ pub(super) const INTER_TOKEN: &str = "inter-token latency (median)";
 /// Content events that arrived within a millisecond of each other.
 pub(super) const PER_FLUSH: &str = "events per flush";
 
+/// Cost of one stream.
+pub(super) const COST: &str = "cost_usd";
+
 /// Everything that is compared: columns of the stream by their names, then what its events say of its
 /// pace. Reported token counts only; counts of folded answers are sums and left out.
-pub(super) const MEASURES: [Measure; 10] = [
+pub(super) const MEASURES: [Measure; 11] = [
     Measure {
         name: "usage_reasoning",
         unit: "tokens",
@@ -40,7 +44,16 @@ pub(super) const MEASURES: [Measure; 10] = [
     Measure { name: "t_first_reasoning", unit: "ms", read: |s, _| s.t_first_reasoning.map(milliseconds) },
     Measure { name: "t_first_output", unit: "ms", read: |s, _| s.t_first_output.map(milliseconds) },
     Measure { name: "t_end", unit: "ms", read: |s, _| s.t_end.map(milliseconds) },
-    Measure { name: "cost_usd", unit: "USD", read: |s, _| s.cost_usd },
+    Measure { name: COST, unit: "USD", read: |s, _| s.cost_usd },
+    // All that was generated over the whole time: a client that waits cares for no less.
+    Measure {
+        name: "throughput (generated tokens, reasoning included)",
+        unit: "tokens/s",
+        read: |s, _| {
+            let seconds = s.t_end.filter(|t| t.0 > 0)?.seconds();
+            s.usage.output.filter(|tokens| *tokens > 0 && !s.folded).map(|tokens| real(tokens) / seconds)
+        },
+    },
     // Without events it would only repeat t_first_reasoning or t_first_output.
     Measure {
         name: TTFT,
@@ -67,7 +80,11 @@ pub(super) struct Reading {
 }
 
 /// Compares; `None` when a side has no value.
-pub(super) fn quantity(measure: &Measure, sides: &[Vec<Reading>; 2], unit: Unit) -> Option<Quantity> {
+pub(super) fn quantity(
+    [name, measured_in]: [&str; 2],
+    sides: &[Vec<Reading>; 2],
+    unit: Unit,
+) -> Option<Quantity> {
     if sides.iter().any(Vec::is_empty) {
         return None;
     }
@@ -88,14 +105,15 @@ pub(super) fn quantity(measure: &Measure, sides: &[Vec<Reading>; 2], unit: Unit)
     tests.extend(apart.map(|d| test("welch-t", d.p)));
     tests.extend(ks::two_sided(&means[0], &means[1]).map(|t| test("kolmogorov-smirnov", t.p)));
     Some(Quantity {
-        name: measure.name.into(),
-        unit: measure.unit.into(),
+        name: name.into(),
+        unit: measured_in.into(),
         first: side(0),
         second: side(1),
         mean_difference: apart.map(|d| MeanDifference { value: d.value, ci95: d.ci95 }),
         quantile_ratios: quantile_ratios(sides),
         superiority: ranks.map(|t| t.superiority),
         tests,
+        too_few: too_few([0, 1].map(|side| clusters[side].len()), unit),
         does_not_prove: "cause; and a large p-value does not prove that the distributions are equal".into(),
     })
 }

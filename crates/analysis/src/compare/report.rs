@@ -21,11 +21,17 @@ pub struct CompareReport {
     pub proportions: Vec<Proportion>,
     /// Means and quantiles, between the groups.
     pub quantities: Vec<Quantity>,
+    /// Requests and events per hour, between the groups.
+    #[serde(default)]
+    pub rates: Vec<Rate>,
     /// Labels by where the reasoning-token count lies, both groups together.
     pub associations: Vec<Proportion>,
     /// Which side's way holds events back; absent when no such side can be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hop: Option<Hop>,
+    /// Which hours of day were compared; absent when all were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matched_hours: Option<MatchedHours>,
     /// What no figure here proves.
     pub does_not_prove: String,
     /// Reservations.
@@ -96,7 +102,7 @@ pub struct Share {
     pub n: u64,
     /// `hits` / `n`; absent when `n` is 0.
     pub share: Option<f64>,
-    /// 95 % interval: Wilson for independent rows, Student's t over clusters otherwise.
+    /// 95 % interval: Wilson for independent observations, Student's t over clusters otherwise.
     pub ci95: [f64; 2],
 }
 
@@ -117,6 +123,9 @@ pub struct Proportion {
     pub difference_ci95: Option<[f64; 2]>,
     /// Tests, the one to go by first.
     pub tests: Vec<Test>,
+    /// Why the figures are too few to go by; absent when they are enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub too_few: Option<String>,
     /// What the figures do not prove.
     pub does_not_prove: String,
 }
@@ -125,7 +134,7 @@ pub struct Proportion {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Test {
     /// `fisher-exact`, `two-proportion-z`, `welch-t` (over clusters where there are any),
-    /// `mann-whitney` or `kolmogorov-smirnov`.
+    /// `mann-whitney`, `kolmogorov-smirnov` or `poisson-conditional`.
     pub name: String,
     /// What it took for one observation.
     pub unit: Unit,
@@ -155,6 +164,9 @@ pub struct Quantity {
     pub superiority: Option<f64>,
     /// Tests, the one to go by first.
     pub tests: Vec<Test>,
+    /// Why the figures are too few to go by; absent when they are enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub too_few: Option<String>,
     /// What the figures do not prove.
     pub does_not_prove: String,
 }
@@ -195,4 +207,85 @@ pub struct QuantileRatio {
     /// Why no ratio is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+}
+
+/// One rate on two sides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Rate {
+    /// What is counted per which hour.
+    pub name: String,
+    /// What one event is.
+    pub event: String,
+    /// What an hour is.
+    pub hour: String,
+    /// First side.
+    pub first: RateSide,
+    /// Second side.
+    pub second: RateSide,
+    /// Second over first; absent when the first side has no event.
+    pub ratio: Option<f64>,
+    /// 95 % limits of the ratio (Clopper and Pearson's, given all events); an absent one is none at all.
+    pub ratio_ci95: [Option<f64>; 2],
+    /// Tests, the one to go by first.
+    pub tests: Vec<Test>,
+    /// Why the figures are too few to go by; absent when they are enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub too_few: Option<String>,
+    /// What the figures do not prove.
+    pub does_not_prove: String,
+}
+
+/// One side of a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RateSide {
+    /// Events.
+    pub events: u64,
+    /// Hours in which they could have come.
+    pub hours: f64,
+    /// Events per hour; absent without hours.
+    pub rate: Option<f64>,
+    /// 95 % interval (Garwood's, of the events divided by their design effect).
+    pub ci95: Option<[f64; 2]>,
+    /// How many events count as one independent event, because those of a unit come together.
+    pub design_effect: f64,
+}
+
+/// What hours are matched by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum HourKey {
+    /// The hour of day, UTC.
+    Hour,
+    /// The weekday and the hour of day, UTC: the first side has each weekday of the second.
+    WeekdayAndHour,
+}
+
+impl HourKey {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hour => "hour of day",
+            Self::WeekdayAndHour => "weekday and hour of day",
+        }
+    }
+}
+
+/// Which hours of day were compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MatchedHours {
+    /// What they are matched by.
+    pub by: HourKey,
+    /// How many such hours both sides have.
+    pub hours: u64,
+    /// Days (UTC) with streams in them, on either side.
+    pub days: [u64; 2],
+    /// Streams left out because the other side has no such hour, on either side.
+    pub left_out: [u64; 2],
+    /// Streams left out because nobody knows when they started, on either side.
+    pub without_start: [u64; 2],
+}
+
+/// JSON Schema of [`CompareReport`].
+pub fn schema() -> schemars::Schema {
+    schemars::schema_for!(CompareReport)
 }

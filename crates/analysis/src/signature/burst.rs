@@ -55,6 +55,45 @@ use tally::Tally;
 #[derive(Debug)]
 pub struct Burst;
 
+/// The hits of [`Burst`], stream by stream: for a comparison, which counts them.
+#[derive(Debug, Default)]
+pub struct Hits {
+    baseline: Baseline,
+    /// From the second pass.
+    tally: Option<Tally>,
+}
+
+/// What one stream showed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StreamHits {
+    /// Flushes that bring unusually much after an unusually long silence inside a phase.
+    pub hits: u64,
+    /// Time from its first to its last content event, in which they could have come, s.
+    pub seconds: f64,
+}
+
+impl Hits {
+    /// First pass: what is usual.
+    pub fn learn(&mut self, stream: &Stream<'_>) {
+        self.baseline.push(stream);
+    }
+
+    /// Whether any stream has times to look at in a second pass.
+    pub fn wants_second_pass(&self) -> bool {
+        self.baseline.timed_streams > 0
+    }
+
+    /// Second pass; `None` when the stream has no known gap inside a phase.
+    pub fn count(&mut self, stream: &Stream<'_>) -> Option<StreamHits> {
+        let baseline = &self.baseline;
+        let tally = self.tally.get_or_insert_with(|| Tally::new(baseline, Preset::Measured));
+        let (gaps, seconds) = (tally.fine.gaps, tally.seconds);
+        tally.push(stream, baseline);
+        (tally.fine.gaps > gaps)
+            .then_some(StreamHits { hits: tally.hits_of_stream, seconds: tally.seconds - seconds })
+    }
+}
+
 impl Signature for Burst {
     fn id(&self) -> SignatureId {
         SignatureId::Burst

@@ -233,6 +233,8 @@ pub(super) struct Tally {
     pub(super) silent_500ms: f64,
     pub(super) silent_1s: f64,
     pub(super) largest: Option<Largest>,
+    /// Hits of either scale in the stream pushed last.
+    pub(super) hits_of_stream: u64,
     frames: Vec<Flush>,
     gaps: Vec<f64>,
 }
@@ -262,6 +264,7 @@ impl Tally {
             silent_500ms: 0.0,
             silent_1s: 0.0,
             largest: None,
+            hits_of_stream: 0,
             frames: Vec::new(),
             gaps: Vec::new(),
         }
@@ -278,9 +281,12 @@ impl Tally {
         self.figures(&frames);
         let throttled = baseline.was_throttled(stream.summary.started_at);
         let stall = self.stall();
-        for fine in [true, false] {
-            self.groups(stream, &frames, fine, stall, throttled);
-        }
+        let mut hits = self.groups(stream, &frames, true, stall, throttled);
+        hits.extend(self.groups(stream, &frames, false, stall, throttled));
+        // Both scales see the same silence end at the same moment.
+        hits.sort_unstable();
+        hits.dedup();
+        self.hits_of_stream = hits.len() as u64;
         self.frames = frames;
     }
 
@@ -352,7 +358,15 @@ impl Tally {
         Micros(relative.clamp(STALL_MIN.0, STALL_MAX.0))
     }
 
-    fn groups(&mut self, stream: &Stream<'_>, frames: &[Flush], fine: bool, stall: Micros, throttled: bool) {
+    /// Adds one stream at one scale; yields when each hit began to arrive.
+    fn groups(
+        &mut self,
+        stream: &Stream<'_>,
+        frames: &[Flush],
+        fine: bool,
+        stall: Micros,
+        throttled: bool,
+    ) -> Vec<Micros> {
         let (window, span) =
             if fine { (self.fine.window, self.fine.span) } else { (self.coarse.window, self.coarse.span) };
         let mut grouper = Grouper::new(window, span);
@@ -390,6 +404,7 @@ impl Tally {
         self.most_hits = self.most_hits.max(hits.len() as u64);
         self.write_up |=
             hits.windows(WRITE_UP_HITS).any(|hits| hits[WRITE_UP_HITS - 1].since(hits[0]) <= WRITE_UP_WINDOW);
+        hits
     }
 
     fn is_hit(&self, group: &Flush, before: Option<&Flush>, fine: bool, stall: Micros) -> bool {
