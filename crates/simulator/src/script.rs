@@ -86,7 +86,8 @@ impl Script {
             .collect()
     }
 
-    /// What a reader without any delay of its own would record: one read per write, and the events.
+    /// What a reader without any delay of its own would record: one read per write, with lags of zero, and
+    /// the events.
     pub(crate) fn observed(&self, conn_id: u64) -> (Vec<Delta>, Vec<Read>) {
         let mut start = 0;
         let reads: Vec<Read> = (0_u32..)
@@ -94,7 +95,17 @@ impl Script {
             .map(|(read_id, write)| {
                 let bytes = u32::try_from(write.end - start).unwrap_or(u32::MAX);
                 start = write.end;
-                Read { conn_id, read_id, t: write.at, bytes, drained: true, ..Read::default() }
+                let prompt = Some(Micros(0));
+                Read {
+                    conn_id,
+                    read_id,
+                    t: write.at,
+                    bytes,
+                    drained: true,
+                    kernel_lag: prompt,
+                    idle: prompt,
+                    loop_lag: prompt,
+                }
             })
             .collect();
         let mut deltas = Vec::with_capacity(self.events.len());

@@ -25,7 +25,7 @@
 //! **Smallest n**: 30 known gaps, except where hits alone decide.
 //!
 //! **False positives to know**: Gemini's honest frames of about 90 tokens (three times the usual frame
-//! is asked for there), summary parts and phase borders (never stalls), silent reasoning.
+//! is asked for where the API or the model is Gemini's), summary parts and phase borders (never stalls), silent reasoning.
 //!
 //! **Golden**: the stalled Claude stream in `data/timing/mastra`; the 90 GPT-4o streams as the null.
 

@@ -122,7 +122,7 @@ pub fn ratio(first: &Counted, second: &Counted) -> Option<Ratio> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use rand::{RngExt as _, SeedableRng as _};
+    use rand::SeedableRng as _;
 
     use super::super::golden::{assert_close, cases, number};
     use super::*;

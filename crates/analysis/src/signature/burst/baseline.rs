@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use sseismo_trace::{Api, Delta, Kind, Micros, Stream, TimeSource, UtcMicros};
+use sseismo_trace::{Api, Delta, Kind, Micros, Stream, Summary, TimeSource, UtcMicros};
 
 use crate::flush::{Frames, Gap, Size, fine_window};
 use crate::stats::histogram::Histogram;
@@ -120,7 +120,7 @@ pub(super) struct Baseline {
     pub(super) clock_steps: u64,
     /// Streams whose times are the provider's own.
     pub(super) server_clock: u64,
-    /// Streams of an API whose honest frames are large.
+    /// Streams of an API or a model whose honest frames are large.
     large_frames: u64,
     pub(super) frame_gaps: Histogram,
     reasoning: Sizes,
@@ -132,7 +132,7 @@ impl Baseline {
     pub(super) fn push(&mut self, stream: &Stream<'_>) {
         let summary = stream.summary;
         self.streams += 1;
-        self.large_frames += u64::from(summary.api == Some(Api::GenerateContent));
+        self.large_frames += u64::from(sends_large_frames(summary));
         self.server_clock += u64::from(summary.time_source == TimeSource::Server);
         if let (true, Some(at)) = (is_throttled(summary.status, summary.retry_after_ms), summary.started_at) {
             *self.throttled.entry(minute(at)).or_default() += 1;
@@ -190,7 +190,7 @@ impl Baseline {
         self.frame_gaps.max().map(|gap| gap as f64 / 1e3)
     }
 
-    /// Whether most streams speak an API whose honest frames hold 40 tokens and more.
+    /// Whether most streams are of an API or a model whose honest frames hold 40 tokens and more.
     pub(super) fn has_large_frames(&self) -> bool {
         self.large_frames * 2 > self.streams
     }
@@ -199,6 +199,11 @@ impl Baseline {
     pub(super) fn was_throttled(&self, at: Option<UtcMicros>) -> bool {
         at.is_some_and(|at| self.throttled.range(minute(at) - 1..=minute(at) + 1).next().is_some())
     }
+}
+
+/// Gemini's thoughts come in frames of 360 characters at the median, whatever API passes them on.
+fn sends_large_frames(summary: &Summary) -> bool {
+    summary.api == Some(Api::GenerateContent) || summary.model().is_some_and(|model| model.contains("gemini"))
 }
 
 /// 429 (too many requests), 529 (Anthropic: overloaded), or a Retry-After header.
