@@ -177,7 +177,43 @@ impl Exchange {
     }
 
     async fn attempt(&mut self, attempt: &mut Attempt, left_for: Option<Outcome>, now: Instant) -> Came {
-        let upstream = Arc::clone(&attempt.upstream);
+        let mut start = match self.send(attempt, left_for, now).await {
+            Ok(start) => start,
+            Err(failed) => return failed.into(),
+        };
+        if start.head.status == StatusCode::UNSUPPORTED_MEDIA_TYPE && self.inbound.encoded {
+            self.inbound.encoded = false; // it does not read the client's compression: plain, then
+            start = match self.send(attempt, left_for, now).await {
+                Ok(start) => start,
+                Err(failed) => return failed.into(),
+            };
+        }
+        if start.head.status.is_client_error() || start.head.status.is_server_error() {
+            return start.refused(attempt.until).await;
+        }
+        if self.api.is_none()
+            || start.head.headers.contains_key(CONTENT_ENCODING)
+            || !start.head.status.is_success()
+        {
+            return start.unread();
+        }
+        let content_due = self.content_due(attempt, now);
+        let commit_after = self.plan.route().commit_after;
+        start.hold(self.head.uri.path(), attempt, content_due, commit_after).await
+    }
+
+    fn content_due(&self, attempt: &Attempt, now: Instant) -> Option<Instant> {
+        attempt.first_content_within.filter(|_| self.streamed).map(|within| now + within)
+    }
+
+    /// Sends the request and waits for the answer's head.
+    async fn send(
+        &self,
+        attempt: &Attempt,
+        left_for: Option<Outcome>,
+        now: Instant,
+    ) -> Result<Start, FailureKind> {
+        let upstream = &attempt.upstream;
         let mut observed = self.shared.observer.request(&self.head, &upstream.name);
         let noted = note::annotate(&mut observed, attempt, &self.plan.route().model, self.turn, left_for);
         let (request, strip) = match send::request(&self.head, &self.inbound, self.api, attempt) {
@@ -185,41 +221,29 @@ impl Exchange {
             Err(error) => {
                 tracing::warn!("no request to {} can be made: {error}", upstream.name);
                 observed.failed(Ending::Failed);
-                return FailureKind::Connect.into();
+                return Err(FailureKind::Connect);
             }
         };
         let request = request.map(|body| observed.body(body));
-        let content_due = attempt.first_content_within.filter(|_| self.streamed).map(|within| now + within);
         let head_due = attempt.headers_within.filter(|_| self.streamed).map(|within| now + within);
-        let head_due = [head_due, content_due].into_iter().flatten().fold(attempt.until, Instant::min);
-        let tap = self.shared.links.to(&upstream, now);
-        let response = match timeout_at(head_due, tap.send(request)).await {
-            Ok(Ok(response)) => observed.answered(response),
+        let due =
+            head_due.into_iter().chain(self.content_due(attempt, now)).fold(attempt.until, Instant::min);
+        let tap = self.shared.links.to(upstream, now);
+        match timeout_at(due, tap.send(request)).await {
+            Ok(Ok(response)) => {
+                let (head, body) = observed.answered(response).into_parts();
+                Ok(Start { head, body, strip, noted, began: now })
+            }
             Ok(Err(error)) => {
                 tracing::warn!("no answer from {}: {}", upstream.name, causes(&error));
                 observed.failed(Ending::Failed);
-                return FailureKind::Connect.into();
+                Err(FailureKind::Connect)
             }
             Err(_) => {
                 observed.failed(Ending::Timeout);
-                return FailureKind::NoHeaders.into();
+                Err(FailureKind::NoHeaders)
             }
-        };
-        let (head, body) = response.into_parts();
-        if head.status.is_client_error() || head.status.is_server_error() {
-            return refused(head, body, attempt.until, noted).await;
         }
-        let opaque = self.api.is_none() || head.headers.contains_key(CONTENT_ENCODING);
-        if opaque || !head.status.is_success() {
-            let (held, reading, summary) = (Vec::new(), None, None);
-            return Came::Answer(
-                Box::new(Answer { head, held, body: Some(body), reading, summary, strip: false, noted }),
-                None,
-            );
-        }
-        let commit_after = self.plan.route().commit_after;
-        let start = Start { head, body, strip, noted, began: now };
-        start.hold(self.head.uri.path(), attempt, content_due, commit_after).await
     }
 
     /// Gives the client its answer. What follows is told to the upstream's breaker when it is over.
@@ -291,7 +315,7 @@ impl Exchange {
     }
 }
 
-/// The start of one 2xx answer.
+/// The start of one answer.
 struct Start {
     head: response::Parts,
     body: TapBody,
@@ -302,6 +326,36 @@ struct Start {
 }
 
 impl Start {
+    /// An answer that nobody can read: it is passed on as it is.
+    fn unread(self) -> Came {
+        let Self { head, body, noted, .. } = self;
+        let (held, body) = (Vec::new(), Some(body));
+        let answer = Answer { head, held, body, reading: None, summary: None, strip: false, noted };
+        Came::Answer(Box::new(answer), None)
+    }
+
+    /// An answer that says no: what it says, and what that means.
+    async fn refused(self, until: Instant) -> Came {
+        let Self { head, mut body, noted, .. } = self;
+        let mut bytes = BytesMut::new();
+        while let Ok(Some(Ok(frame))) = timeout_at(until, body.frame()).await {
+            if let Ok(data) = frame.into_data() {
+                bytes.extend_from_slice(&data);
+            }
+            if bytes.len() > MAX_REFUSAL {
+                noted.ends(Ending::Failed);
+                break;
+            }
+        }
+        let outcome = Outcome::of_answer(head.status, &head.headers, &bytes, clock::now());
+        if outcome.goes_on() {
+            return Came::Failed(outcome, Some(Box::new((head, bytes.freeze()))));
+        }
+        let (held, summary) = (vec![bytes.freeze()], Some(Summary::default()));
+        let answer = Answer { head, held, body: None, reading: None, summary, strip: false, noted };
+        Came::Answer(Box::new(answer), Some(outcome))
+    }
+
     /// Holds the answer until it is known whether it is one.
     async fn hold(
         mut self,
@@ -384,28 +438,6 @@ impl Start {
         let answer = Answer { head, held, body: None, reading: None, summary: Some(summary), strip, noted };
         Came::Answer(Box::new(answer), Some(outcome))
     }
-}
-
-/// An answer that says no: what it says, and what that means.
-async fn refused(head: response::Parts, mut body: TapBody, until: Instant, noted: Noted) -> Came {
-    let mut bytes = BytesMut::new();
-    while let Ok(frame) = timeout_at(until, body.frame()).await {
-        let Some(Ok(frame)) = frame else { break };
-        if let Ok(data) = frame.into_data() {
-            bytes.extend_from_slice(&data);
-        }
-        if bytes.len() > MAX_REFUSAL {
-            noted.ends(Ending::Failed);
-            break;
-        }
-    }
-    let outcome = Outcome::of_answer(head.status, &head.headers, &bytes, clock::now());
-    if outcome.goes_on() {
-        return Came::Failed(outcome, Some(Box::new((head, bytes.freeze()))));
-    }
-    let (held, summary) = (vec![bytes.freeze()], Some(Summary::default()));
-    let answer = Answer { head, held, body: None, reading: None, summary, strip: false, noted };
-    Came::Answer(Box::new(answer), Some(outcome))
 }
 
 /// Who must learn what the answer issues: nobody while there is one organisation only.

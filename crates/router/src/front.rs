@@ -135,7 +135,7 @@ impl Front {
         started: Instant,
     ) -> Response<FrontBody> {
         let limits = router.config().server.limits;
-        let inbound = match read(&head, body, limits.body_bytes, limits.body_timeout).await {
+        let mut inbound = match read(&head, body, limits.body_bytes, limits.body_timeout).await {
             Ok(inbound) => inbound,
             Err(bad) => return not_taken(api, bad, open, started),
         };
@@ -163,6 +163,8 @@ impl Front {
             state: &state,
             session: turn.session,
         };
+        let (named, lacks_usage) = (members.text("model"), asked::lacks_usage(&members));
+        (inbound.model, inbound.lacks_usage) = (named, lacks_usage);
         open.entry.model.clone_from(&asked.model);
         (open.entry.streamed, open.entry.client_attempt) = (asked.streamed, turn.attempt);
         open.entry.turn = Some(format!("{:016x}", turn.key));
@@ -230,7 +232,7 @@ async fn read(
     let encoding = head.headers.get(CONTENT_ENCODING).map(HeaderValue::to_str);
     let encoding = encoding.transpose().map_err(|_| BadBody::UnknownEncoding)?;
     let decoded = inbound::decode(encoding, &raw, most)?;
-    Ok(Inbound { raw, decoded })
+    Ok(Inbound { encoded: encoding.is_some(), raw, decoded, ..Inbound::default() })
 }
 
 /// Whether a path would leave the base URL that it is joined to.

@@ -25,6 +25,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use upstream::{Framing, Script, http1};
 
+/// Requests of a crowd.
+const CROWD: usize = 200;
+
 const PATHS: [&str; 3] = ["/v1/responses", CHAT, "/v1/messages"];
 
 fn fault(kind: &str, more: &str) -> String {
@@ -339,6 +342,84 @@ async fn compressed_requests_are_understood_and_go_on_as_they_came() {
         sent.contains("content-encoding: zstd") && sent.contains(&format!("content-length: {size}")),
         "{sent}"
     );
+}
+
+/// An upstream that cannot read the compression gets the same request plain. (The simulated one cannot.)
+#[tokio::test]
+async fn compression_that_an_upstream_cannot_read_is_undone() {
+    let a = Sim::start("").await;
+    let relay = Relay::start(&a_then_b(a.address, nobody().await, "", "")).await;
+    let compressed = zstd::bulk::compress(body("/v1/responses").as_bytes(), 3).unwrap();
+    let mut asked = request(relay.address, "/v1/responses", compressed);
+    asked.headers_mut().insert("content-encoding", "zstd".parse().unwrap());
+    let got = send(asked).await;
+    assert_eq!((got.head.status, got.header("x-sseismo-attempt")), (StatusCode::OK, "1"), "{}", got.text);
+    assert!(is_complete("/v1/responses", &got.text));
+}
+
+/// A crowd of requests of all kinds under random faults and departures: each leaves exactly one entry, each
+/// attempt exactly one record, and nothing is left open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_left_behind_by_a_crowd() {
+    let some = |kind, more: &str| fault(kind, &format!("{more}\nshare = 0.2"));
+    let faults = [
+        some("http-error", "status = 503"),
+        some("silence", "at = \"before-headers\"\nlasts = \"4s\""),
+        some("error-event", "after = 0"),
+        some("cut", "after = 3"),
+        some("clean-eof", "after = 2"),
+    ];
+    let (a, b) = (Sim::start(&faults.concat()).await, Sim::start(&some("reset", "after = 4")).await);
+    let more = "retry_budget = 1.0\n[breaker]\nfailures = 1000\nmin_calls = 1000\nwindow = 1000\n";
+    let relay = Relay::start(&a_then_b(a.address, b.address, "first_content_timeout = \"1s\"", more)).await;
+    let client =
+        hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new()).build_http();
+    let mut crowd = tokio::task::JoinSet::new();
+    for n in 0..CROWD {
+        let (path, streamed) = (PATHS[n % 3], n % 5 != 0);
+        let text = if streamed { body(path) } else { body(path).replace("true", "false") };
+        let (client, asked) = (client.clone(), request(relay.address, path, text));
+        crowd.spawn(async move {
+            tokio::time::sleep(Duration::from_millis(n as u64 * 10)).await;
+            // Every seventh leaves: before the head, or in the middle of the body.
+            let stay =
+                if n % 7 == 0 { Duration::from_millis(n as u64 % 120) } else { Duration::from_secs(30) };
+            let all = async move {
+                if let Ok(response) = client.request(asked).await {
+                    let mut body = response.into_body();
+                    while let Some(Ok(_)) = body.frame().await {}
+                }
+            };
+            let _ = tokio::time::timeout(stay, all).await;
+        });
+    }
+    while crowd.join_next().await.is_some() {}
+    relay.logged().await;
+    let entries = relay.access.latest(2 * CROWD);
+    // A client that leaves while its request is being read may never have been a request.
+    assert!((CROWD - CROWD / 7..=CROWD).contains(&entries.len()), "{} entries", entries.len());
+    let ids: std::collections::BTreeSet<_> = entries.iter().map(|entry| entry.id.clone()).collect();
+    assert_eq!(ids.len(), entries.len());
+    let attempts: usize = entries.iter().map(|entry| entry.attempts.len()).sum();
+    let records = relay.records(attempts).await;
+    let ids: std::collections::BTreeSet<_> = records.iter().map(|record| record.summary.stream_id).collect();
+    assert_eq!((ids.len(), relay.further_records().await), (attempts, 0));
+    let ends: std::collections::BTreeSet<_> = entries.iter().map(|entry| entry.outcome).collect();
+    for end in ["completed", "truncated", "client-gone"] {
+        assert!(ends.contains(end), "{ends:?}");
+    }
+    assert!(entries.iter().all(|entry| entry.outcome != "completed" || entry.reported.output.is_some()));
+    let mut asked = request(relay.address, "/metrics", "");
+    *asked.method_mut() = hyper::Method::GET;
+    let metrics = send(asked).await.text;
+    for upstream in ["a", "b"] {
+        assert!(
+            metrics.contains(&format!("sseismo_route_in_flight{{upstream=\"{upstream}\"}} 0")),
+            "{upstream}"
+        );
+    }
+    let served = relay.end().await;
+    assert_eq!(served.cut_off, 0);
 }
 
 #[tokio::test]

@@ -25,6 +25,12 @@ pub struct Inbound {
     pub raw: Bytes,
     /// Without its content-encoding.
     pub decoded: Bytes,
+    /// It came with one, and is sent with it.
+    pub encoded: bool,
+    /// The model that it names.
+    pub model: Option<String>,
+    /// It asks for a stream without usage.
+    pub lacks_usage: bool,
 }
 
 /// Why no request can be made.
@@ -67,10 +73,11 @@ pub(super) fn request(
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
     let (body, strip) = body(inbound, api, attempt, upstream);
-    if body.is_some() {
+    if body.is_some() || !inbound.encoded {
         headers.remove(CONTENT_ENCODING);
     }
-    Ok((Request::from_parts(head, Full::new(body.unwrap_or_else(|| inbound.raw.clone()))), strip))
+    let as_it_came = if inbound.encoded { &inbound.raw } else { &inbound.decoded };
+    Ok((Request::from_parts(head, Full::new(body.unwrap_or_else(|| as_it_came.clone()))), strip))
 }
 
 /// A path and query below a base URL, which has its `/v1` itself.
@@ -85,8 +92,13 @@ fn body(
     attempt: &Attempt,
     upstream: &Upstream,
 ) -> (Option<Bytes>, bool) {
+    let renamed = inbound.model.as_ref().is_some_and(|model| **model != *attempt.model);
+    let asking = inbound.lacks_usage && api == Some(Api::Chat);
+    if !renamed && !asking && upstream.drop.is_empty() && upstream.clamp.is_empty() {
+        return (None, false); // a large prompt is not read again for nothing
+    }
     let Ok(mut members) = Members::read(&inbound.decoded) else { return (None, false) };
-    if members.text("model").is_some_and(|model| *model != *attempt.model) {
+    if renamed {
         members.set("model", serde_json::Value::from(&*attempt.model).to_string());
     }
     for name in &upstream.drop {

@@ -33,6 +33,13 @@ impl Asked {
     }
 }
 
+/// Whether a stream is asked for without its usage.
+pub(super) fn lacks_usage(members: &Members<'_>) -> bool {
+    let options = members.get("stream_options").and_then(|options| Members::read(options.as_bytes()).ok());
+    let asked = options.and_then(|options| options.flag("include_usage"));
+    members.flag("stream") == Some(true) && asked != Some(true)
+}
+
 /// What the model reads: attempts of one turn send the same again.
 pub(super) fn input<'a>(members: &'a Members<'_>, body: &'a [u8]) -> &'a [u8] {
     members.get("input").or_else(|| members.get("messages")).map_or(body, str::as_bytes)

@@ -206,6 +206,12 @@ impl Relay {
         records
     }
 
+    /// How many more streams have ended by now, and a little later.
+    pub(crate) async fn further_records(&self) -> usize {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        self.notes.try_iter().filter(|note| matches!(note, Note::End(_))).count()
+    }
+
     /// Waits until all requests are logged.
     pub(crate) async fn logged(&self) {
         let since = Instant::now();
