@@ -188,7 +188,8 @@ impl Exchange {
                 Err(failed) => return failed.into(),
             };
         }
-        if start.head.status.is_client_error() || start.head.status.is_server_error() {
+        let refused = start.head.status.is_client_error() || start.head.status.is_server_error();
+        if refused && (self.api.is_some() || is_repeatable(&self.head)) {
             return start.refused(attempt.until).await;
         }
         if self.api.is_none()
@@ -438,6 +439,14 @@ impl Start {
         let answer = Answer { head, held, body: None, reading: None, summary: Some(summary), strip, noted };
         Came::Answer(Box::new(answer), Some(outcome))
     }
+}
+
+/// Whether a request that an upstream has answered with a refusal may be sent to another one. What makes files
+/// or batches might have made them all the same.
+fn is_repeatable(head: &request::Parts) -> bool {
+    let generates =
+        ["/embeddings", "/moderations", "/rerank", "/count_tokens", "/input_tokens", "/completions"];
+    head.method.is_safe() || generates.iter().any(|end| head.uri.path().ends_with(end))
 }
 
 /// Who must learn what the answer issues: nobody while there is one organisation only.

@@ -105,6 +105,29 @@ async fn a_dead_address_and_an_empty_answer_are_answered_by_the_fallback() {
     assert!(is_complete(CHAT, &got.text));
 }
 
+/// What may have done something is not done again elsewhere; what generates is.
+#[tokio::test]
+async fn only_what_can_be_repeated_is_sent_to_another_upstream() {
+    let refusing = async || {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut socket, _)) = listener.accept().await {
+                let _ = socket.read(&mut [0; 4096]).await;
+                let answer = b"HTTP/1.1 503 x\r\ncontent-length: 4\r\nconnection: close\r\n\r\nbusy";
+                let _ = socket.write_all(answer).await;
+            }
+        });
+        address
+    };
+    let relay = Relay::start(&a_then_b(refusing().await, refusing().await, "", "")).await;
+    for (path, served_by) in [("/v1/batches", "a"), ("/v1/embeddings", "b")] {
+        let got = send(request(relay.address, path, body(CHAT))).await;
+        assert_eq!((got.head.status.as_u16(), got.text.as_str()), (503, "busy"), "{path}");
+        assert_eq!(got.header("x-sseismo-served-by"), served_by, "{path}");
+    }
+}
+
 /// Nobody is left: the client gets the last upstream's own words.
 #[tokio::test]
 async fn the_last_refusal_is_passed_on() {

@@ -34,9 +34,6 @@ pub(super) fn complete(head: &mut response::Parts, told: &Told<'_>, request: &st
     let headers = &mut head.headers;
     end_hop(headers);
     headers.remove(SET_COOKIE); // between the upstream and the operator's account
-    if resized {
-        headers.remove(CONTENT_LENGTH);
-    }
     if let Ok(name) = HeaderValue::from_str(told.upstream) {
         headers.insert(SERVED_BY, name);
     }
@@ -44,8 +41,12 @@ pub(super) fn complete(head: &mut response::Parts, told: &Told<'_>, request: &st
     headers.insert(REASON, HeaderValue::from_static(told.reason));
     name_request(headers, request);
     let media = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
-    if media.get(..17).is_some_and(|media| media.eq_ignore_ascii_case(b"text/event-stream")) {
+    let events = media.get(..17).is_some_and(|media| media.eq_ignore_ascii_case(b"text/event-stream"));
+    if events {
         headers.insert(BUFFERING, HeaderValue::from_static("no"));
+    }
+    if events || resized {
+        headers.remove(CONTENT_LENGTH); // an error event may have to follow
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args, path: &Path) -> anyhow::Result<End> {
     let beside = Beside::start(args)?;
     let runtime = runtime()?;
     let parts = Parts {
-        live,
+        live: Arc::clone(&live),
         options,
         observer: beside.running.observer.clone(),
         metrics: beside.detecting.metrics(),
@@ -52,6 +52,7 @@ pub(super) fn run(args: &Args, path: &Path) -> anyhow::Result<End> {
         lines: lines.sender(),
     };
     let served = runtime.block_on(parts.serve(args, path));
+    live.save();
     lines.finish();
     // What failed is told after everything is on disk.
     match served {
