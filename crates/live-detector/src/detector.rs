@@ -43,7 +43,8 @@ pub struct Options {
     pub ttl: Micros,
     /// A stream of which nothing was heard for this long is given up.
     pub stream_ttl: Micros,
-    /// Seed of signal ids and of resampled thresholds.
+    /// Seed of signal ids and of resampled thresholds. Whoever keeps signals over a restart takes another one
+    /// each time, or ids come again.
     pub seed: u64,
 }
 
