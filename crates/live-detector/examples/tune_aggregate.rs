@@ -12,26 +12,29 @@ use sseismo_live_detector::sequential::calibration::{run_length, threshold};
 use sseismo_live_detector::sequential::e_detector::{Mixture, MixtureError};
 use sseismo_live_detector::sequential::markov::OracleCusum;
 
-/// p0, ARLs, where the search starts, the changes to see.
-const CASES: [(f64, &[(f64, f64)], &[f64]); 4] = [
+/// p0, where the search starts, the changes to see.
+type Case = (f64, &'static [(f64, f64)], &'static [f64]);
+const CASES: [Case; 6] = [
     (
         0.0003,
-        &[(0.005, 0.6), (0.02, 0.2), (0.06, 0.1), (0.2, 0.05), (0.6, 0.05)],
+        &[(0.003, 0.7), (0.04, 0.13), (0.06, 0.09), (0.2, 0.05), (0.5, 0.03)],
         &[0.003, 0.01, 0.03, 0.1, 0.3, 0.8],
     ),
     (
         0.001,
-        &[(0.01, 0.7), (0.025, 0.13), (0.06, 0.09), (0.15, 0.05), (0.5, 0.03)],
+        &[(0.011, 0.78), (0.025, 0.1), (0.07, 0.05), (0.15, 0.04), (0.5, 0.03)],
         &[0.01, 0.025, 0.05, 0.1, 0.3, 0.8],
     ),
-    (0.01, &[(0.1, 0.8), (0.3, 0.15), (0.8, 0.05)], &[0.05, 0.1, 0.3, 0.8]),
+    (0.003, &[(0.028, 0.7), (0.08, 0.2), (0.25, 0.07), (0.7, 0.03)], &[0.015, 0.03, 0.1, 0.3, 0.8]),
+    (0.01, &[(0.085, 0.65), (0.25, 0.29), (0.8, 0.06)], &[0.05, 0.1, 0.3, 0.8]),
+    (0.03, &[(0.13, 0.7), (0.3, 0.2), (0.8, 0.1)], &[0.1, 0.3, 0.8]),
     (0.1, &[(0.25, 0.7), (0.5, 0.2), (0.85, 0.1)], &[0.2, 0.3, 0.5, 0.8]),
 ];
 const ARLS: [f64; 2] = [1e5, 1e8];
 /// Candidates per case.
-const TRIES: u32 = 250;
+const TRIES: u32 = 400;
 const EXCURSIONS: u32 = 3_000;
-const RUNS: u32 = 4_000;
+const RUNS: u32 = 8_000;
 const SEED: u64 = 11;
 
 /// A change to see, and the delay that is allowed for it.
@@ -44,7 +47,7 @@ fn main() -> Result<(), MixtureError> {
     for (p0, start, changes) in CASES {
         for arl in ARLS {
             let goals: Vec<Goal> = changes.iter().map(|p1| goal(p0, *p1, arl)).collect::<Result<_, _>>()?;
-            let (worst, found) = search(p0, arl, start.to_vec(), &goals);
+            let (worst, found) = search(p0, arl, start, &goals);
             let list: Vec<String> = found.iter().map(|(p1, weight)| format!("({p1}, {weight})")).collect();
             println!("    // worst delay {worst:.3} of what is allowed");
             println!("    Design {{ p0: {p0}, arl: {arl:e}, alternatives: &[{}] }},", list.join(", "));
@@ -61,9 +64,9 @@ fn goal(p0: f64, p1: f64, arl: f64) -> Result<Goal, MixtureError> {
     Ok(Goal { p1, allowed: (share * delay).max(delay + 1.0) })
 }
 
-fn search(p0: f64, arl: f64, start: Vec<(f64, f64)>, goals: &[Goal]) -> (f64, Vec<(f64, f64)>) {
+fn search(p0: f64, arl: f64, start: &[(f64, f64)], goals: &[Goal]) -> (f64, Vec<(f64, f64)>) {
     let mut rng = ChaCha8Rng::seed_from_u64(SEED);
-    let (mut best, mut worst) = (tidy(&start), f64::INFINITY);
+    let (mut best, mut worst) = (tidy(start), f64::INFINITY);
     for attempt in 0..TRIES {
         let candidate = if attempt == 0 { best.clone() } else { neighbour(&best, &mut rng) };
         let Ok(mixture) = Mixture::new(p0, &candidate) else { continue };
