@@ -1,6 +1,6 @@
 //! The route's statistic, which does not know how bad a change is, beside the CUSUM that does.
 //!
-//! `cargo run --profile quick -p sseismo-live-detector --example oracle_table`: mean worst-case delays in
+//! `cargo run -p sseismo-live-detector --example oracle_table`: mean worst-case delays in
 //! observations at an average run length (ARL) of 1e5. The oracle's figures are exact (Markov chain), the
 //! aggregate's simulated. Seeds start at 10,000; those of the tuning are under 1,000.
 #![expect(clippy::print_stdout, reason = "the table is what this program is for")]

@@ -1,7 +1,7 @@
 //! Tunes the alternatives and weights of the route's mixture CUSUM, and prints them as they are shipped in
 //! `sequential/design.rs`.
 //!
-//! `cargo run --profile quick -p sseismo-live-detector --example tune_aggregate`: for each p0 and ARL a seeded
+//! `cargo run -p sseismo-live-detector --example tune_aggregate`, or with one p0: for each p0 and ARL a seeded
 //! random search for the smallest "worst delay relative to what is allowed", each candidate at its own
 //! computed threshold. Tuning seeds are under 1,000; `oracle_table` measures on others.
 #![expect(clippy::print_stdout, reason = "the table is what this program is for")]
@@ -44,7 +44,9 @@ struct Goal {
 }
 
 fn main() -> Result<(), MixtureError> {
-    for (p0, start, changes) in CASES {
+    let only: Option<f64> = std::env::args().nth(1).and_then(|arg| arg.parse().ok());
+    let wanted = |p0: f64| only.is_none_or(|only| (only / p0 - 1.0).abs() < 1e-9);
+    for (p0, start, changes) in CASES.into_iter().filter(|case| wanted(case.0)) {
         for arl in ARLS {
             let goals: Vec<Goal> = changes.iter().map(|p1| goal(p0, *p1, arl)).collect::<Result<_, _>>()?;
             let (worst, found) = search(p0, arl, start, &goals);

@@ -13,14 +13,18 @@
 mod ours;
 mod rivals;
 mod traffic;
+mod whole;
 
 use std::error::Error;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use ours::Ours;
+use sseismo_live_detector::Baselines;
+
 use rivals::{RIVALS, alarms, calibrate, real};
 use traffic::{Stream, healthy, injected, streams};
+use whole::Whole;
 
 const ARL: f64 = 1e5;
 /// Real gaps, into which everything is injected.
@@ -42,6 +46,8 @@ const HEALTHY: [&str; 9] = [
 const WARM: usize = 6;
 /// What is not seen within this streaming time counts as missed.
 const PATIENCE_S: f64 = 60.0;
+/// The burst detector at the same average run length, and the whole process at its default one.
+const OURS: [&str; 2] = ["ours", "`Detector`, 30 days"];
 const TUNING_SEED: u64 = 1;
 const LEARNING_SEED: u64 = 2;
 const FIRST_SEED: u64 = 10_000;
@@ -53,8 +59,8 @@ type Detector<'a> = Box<dyn FnMut(&Stream) -> Vec<f64> + 'a>;
 #[derive(Clone)]
 struct Bench {
     settings: Vec<f64>,
-    ours: Option<Ours>,
-    why_not: String,
+    ours: Ours,
+    baselines: Baselines,
 }
 
 impl Bench {
@@ -62,11 +68,9 @@ impl Bench {
         let scenario = healthy(name)?;
         let null = take(streams(&scenario, TUNING_SEED).map(Stream::bare), groups);
         let settings = RIVALS.iter().map(|kind| calibrate(kind, &null, ARL)).collect();
-        let (ours, why_not) = match Ours::learn(streams(&scenario, LEARNING_SEED), ARL) {
-            Ok(ours) => (Some(ours), String::new()),
-            Err(error) => (None, error.to_string()),
-        };
-        Ok(Self { settings, ours, why_not })
+        let ours = Ours::learn(streams(&scenario, LEARNING_SEED), ARL)?;
+        let baselines = Whole::learn(streams(&scenario, LEARNING_SEED).take(ours::LEARNED));
+        Ok(Self { settings, ours, baselines })
     }
 
     fn detectors(&mut self) -> Vec<Detector<'_>> {
@@ -76,17 +80,14 @@ impl Bench {
             let mut rival = (kind.make)(*setting);
             all.push(Box::new(move |stream| alarms(rival.as_mut(), stream)));
         }
-        if let Some(ours) = &mut self.ours {
-            ours.restart();
-            all.push(Box::new(|stream| ours.alarms(stream)));
-        }
+        self.ours.restart();
+        all.push(Box::new(|stream| self.ours.alarms(stream)));
         all
     }
 
     fn settings(&self) -> String {
         let shown = RIVALS.iter().zip(&self.settings).map(|(kind, at)| format!("{} {at:.3}", kind.name));
-        let ours = self.ours.as_ref().map_or(&self.why_not, |ours| &ours.note);
-        format!("{}; ours: {ours}", shown.collect::<Vec<_>>().join(", "))
+        format!("{}; ours: {}", shown.collect::<Vec<_>>().join(", "), self.ours.note)
     }
 }
 
@@ -104,7 +105,7 @@ fn main() -> Outcome<()> {
     let mut numbers = std::env::args().skip(1).filter_map(|arg| arg.parse::<usize>().ok());
     let (runs, groups) = (numbers.next().unwrap_or(200), numbers.next().unwrap_or(1_000_000));
     let names: Vec<&str> =
-        ["write-up rule"].into_iter().chain(RIVALS.map(|kind| kind.name)).chain(["ours"]).collect();
+        ["write-up rule"].into_iter().chain(RIVALS.map(|kind| kind.name)).chain(OURS).collect();
     let head = format!("| scenario | {} |\n|---|{}", names.join(" | "), "---|".repeat(names.len()));
 
     println!("Detected within {PATIENCE_S} s, median / p95 delay in s; {runs} runs, injected into {BASE}:\n");
@@ -155,11 +156,15 @@ fn in_parallel<T: Send>(names: &[&str], row: impl Fn(&str) -> Outcome<T> + Sync)
 /// The row of a clustered scenario.
 fn delays(name: &str, mut bench: Bench, runs: usize) -> Outcome<String> {
     let (scenario, base) = (injected(name, BASE)?, healthy(BASE)?);
-    let mut delays = vec![Vec::new(); RIVALS.len() + 2];
+    let mut delays = vec![Vec::new(); RIVALS.len() + 1 + OURS.len()];
+    let mut whole = Whole::new(bench.baselines.clone());
     for seed in (FIRST_SEED..).take(runs) {
         let warm: Vec<Stream> = streams(&base, seed + 100_000).take(WARM).collect();
         let changed = until_patience(streams(&scenario, seed));
-        for (delays, mut detector) in delays.iter_mut().zip(bench.detectors()) {
+        whole.rest();
+        let whole: Detector<'_> = Box::new(|stream| whole.alarms(stream));
+        let detectors = bench.detectors().into_iter().chain([whole]);
+        for (delays, mut detector) in delays.iter_mut().zip(detectors) {
             for stream in &warm {
                 detector(stream);
             }
@@ -173,9 +178,11 @@ fn delays(name: &str, mut bench: Bench, runs: usize) -> Outcome<String> {
 /// The row of a healthy scenario, and how the detectors were set for it.
 fn false_alarms(name: &str, groups: usize) -> Outcome<(String, String)> {
     let mut bench = Bench::new(name, groups)?;
-    let (mut seconds, mut count, mut counts) = (0.0, 0, vec![0; RIVALS.len() + 2]);
+    let (mut seconds, mut count, mut counts) = (0.0, 0, vec![0; RIVALS.len() + 1 + OURS.len()]);
+    let mut whole = Whole::new(bench.baselines.clone());
     {
         let mut detectors = bench.detectors();
+        detectors.push(Box::new(|stream| whole.alarms(stream)));
         for stream in streams(&healthy(name)?, FIRST_SEED) {
             count += stream.groups.len();
             if count > groups {
@@ -192,15 +199,11 @@ fn false_alarms(name: &str, groups: usize) -> Outcome<(String, String)> {
         0 => format!("0 (< {:.0})", 3.0 / thousands),
         alarms => format!("{:.0}", real(alarms) / thousands),
     };
-    let mut cells: Vec<String> = counts.into_iter().map(rate).collect();
-    if bench.ours.is_none() {
-        cells.pop();
-        cells.push("no model".into());
-    }
+    let cells: Vec<String> = counts.into_iter().map(rate).collect();
     let nominal = real(groups) / ARL / thousands;
     let row =
         format!("| {name} ({:.0} h; allowed {nominal:.0}) | {} |", seconds / 3_600.0, cells.join(" | "));
-    Ok((row, format!("{name}: {}", bench.settings())))
+    Ok((row, format!("{name}: {}; onsets of the whole detector: {:?}", bench.settings(), whole.onsets)))
 }
 
 /// Changed streams that together last as long as anybody waits.
@@ -234,5 +237,5 @@ fn cell(mut delays: Vec<f64>, runs: usize) -> String {
     delays.sort_by(f64::total_cmp);
     let quantile = |per_cent: usize| delays[(delays.len() - 1) * per_cent / 100];
     let share = 100.0 * real(delays.len()) / real(runs);
-    format!("{share:.0} % · {:.1} / {:.1}", quantile(50), quantile(95))
+    format!("{share:.1} % · {:.1} / {:.1}", quantile(50), quantile(95))
 }

@@ -13,7 +13,7 @@ use crate::traffic::Stream;
 /// How often a live process looks at silent streams, µs.
 const TICK: i64 = 100_000;
 /// Streams from which health is learned.
-const LEARNED: usize = 200;
+pub(crate) const LEARNED: usize = 200;
 const CONFIDENCE: f64 = 0.95;
 
 /// The detector, learned.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use sseismo_analysis::flush::{Flush, Frames, Gap, Grouper};
 use sseismo_simulator::{Scenario, Simulation};
-use sseismo_trace::{Delta, Micros};
+use sseismo_trace::{Delta, Micros, Summary};
 
 /// A frame or a flush group.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,8 @@ pub(crate) struct Stream {
     pub(crate) groups: Vec<Seen>,
     /// The stream's events; emptied where only rivals look.
     pub(crate) deltas: Vec<Delta>,
+    /// What is known about it.
+    pub(crate) summary: Summary,
     /// When content began.
     pub(crate) begin: Micros,
     /// Seconds from the first content to the last.
@@ -31,7 +33,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    fn new(deltas: Vec<Delta>) -> Option<Self> {
+    fn new(summary: Summary, deltas: Vec<Delta>) -> Option<Self> {
         let content = || deltas.iter().filter(|delta| delta.is_content()).filter_map(|delta| delta.t);
         let (begin, end) = (content().next()?, content().next_back()?);
         let (mut frames, mut groups) = (Vec::new(), Vec::new());
@@ -47,12 +49,12 @@ impl Stream {
             take(frame, &mut grouper);
         }
         groups.extend(grouper.finish().map(|group| seen(&group, begin, group.last)));
-        Some(Self { frames, groups, begin, length: end.since(begin).seconds(), deltas })
+        Some(Self { frames, groups, begin, length: end.since(begin).seconds(), deltas, summary })
     }
 
     /// Without its events: a tenth of the memory.
     pub(crate) fn bare(self) -> Self {
-        Self { deltas: Vec::new(), ..self }
+        Self { deltas: Vec::new(), summary: Summary::default(), ..self }
     }
 }
 
@@ -95,5 +97,5 @@ pub(crate) fn injected(name: &str, base: &str) -> Result<Scenario, Box<dyn Error
 /// Streams with content, by seed.
 pub(crate) fn streams(scenario: &Scenario, seed: u64) -> impl Iterator<Item = Stream> + use<> {
     let scenario = Scenario { seed, ..scenario.clone() };
-    Simulation::new(&scenario).filter_map(|one| Stream::new(one.deltas))
+    Simulation::new(&scenario).filter_map(|one| Stream::new(one.summary, one.deltas))
 }

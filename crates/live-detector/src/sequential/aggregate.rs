@@ -18,7 +18,7 @@ const ARL_PER_DECADE: f64 = 8.0;
 /// Where the chance of the calibration comes from.
 const SEED: u64 = 1;
 
-/// Thresholds that were computed once: about 20 ms each (optimised), then a look-up.
+/// Thresholds that were computed once: about 50 ms each (optimised), then a look-up.
 #[derive(Clone, Debug, Default)]
 pub struct Thresholds {
     known: BTreeMap<(i32, i32), (Mixture, Threshold)>,

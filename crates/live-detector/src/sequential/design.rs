@@ -16,14 +16,52 @@ pub struct Design {
     pub alternatives: &'static [(f64, f64)],
 }
 
-/// Made by `cargo run --profile quick -p sseismo-live-detector --example tune_aggregate`.
+/// Made by `cargo run -p sseismo-live-detector --example tune_aggregate`.
 pub const DESIGNS: &[Design] = &[
+    // worst delay 0.932 of what is allowed
+    Design {
+        p0: 0.0003,
+        arl: 1e5,
+        alternatives: &[(0.0034, 0.585), (0.0305, 0.102), (0.0529, 0.232), (0.1988, 0.054), (0.5925, 0.027)],
+    },
+    // worst delay 0.984 of what is allowed
+    Design {
+        p0: 0.0003,
+        arl: 1e8,
+        alternatives: &[(0.0037, 0.883), (0.0158, 0.068), (0.0513, 0.017), (0.2918, 0.026), (0.5557, 0.006)],
+    },
+    // worst delay 0.981 of what is allowed
     Design {
         p0: 0.001,
         arl: 1e5,
-        alternatives: &[(0.01, 0.7), (0.025, 0.13), (0.06, 0.09), (0.15, 0.05), (0.5, 0.03)],
+        alternatives: &[(0.0084, 0.825), (0.0209, 0.084), (0.0964, 0.043), (0.2001, 0.028), (0.5485, 0.02)],
     },
-    Design { p0: 0.01, arl: 1e5, alternatives: &[(0.1, 0.8), (0.3, 0.15), (0.8, 0.05)] },
+    // worst delay 0.984 of what is allowed
+    Design {
+        p0: 0.001,
+        arl: 1e8,
+        alternatives: &[(0.0097, 0.751), (0.0312, 0.15), (0.0856, 0.06), (0.0855, 0.02), (0.6983, 0.019)],
+    },
+    // worst delay 1.002 of what is allowed
+    Design {
+        p0: 0.003,
+        arl: 1e5,
+        alternatives: &[(0.0259, 0.689), (0.0782, 0.181), (0.2046, 0.092), (0.5776, 0.038)],
+    },
+    // worst delay 0.967 of what is allowed
+    Design {
+        p0: 0.003,
+        arl: 1e8,
+        alternatives: &[(0.0224, 0.439), (0.0414, 0.346), (0.1883, 0.17), (0.771, 0.045)],
+    },
+    // worst delay 0.945 of what is allowed
+    Design { p0: 0.01, arl: 1e5, alternatives: &[(0.0857, 0.607), (0.2263, 0.329), (0.7591, 0.064)] },
+    // worst delay 0.949 of what is allowed
+    Design { p0: 0.01, arl: 1e8, alternatives: &[(0.0812, 0.685), (0.255, 0.241), (0.7785, 0.074)] },
+    // worst delay 0.932 of what is allowed
+    Design { p0: 0.03, arl: 1e5, alternatives: &[(0.0908, 0.303), (0.2643, 0.566), (0.6655, 0.131)] },
+    // worst delay 0.950 of what is allowed
+    Design { p0: 0.03, arl: 1e8, alternatives: &[(0.1339, 0.561), (0.3574, 0.339), (0.7388, 0.1)] },
 ];
 
 /// Above this flags are no sign of anything.
