@@ -51,7 +51,7 @@ const CASES: [(&str, usize, &str, Option<&str>); 9] = [
     ("write-up-burst", 40, "present", Some("unknown")),
     ("burst-pings", 40, "present", Some("upstream-batching")),
     ("burst-throttled", 240, "present", Some("rate-limit-cooldown")),
-    ("burst-retried", 150, "present", Some("retry-amplification")),
+    ("burst-retried", 300, "present", Some("retry-amplification")),
     ("byte-buffer", 20, "present", Some("proxy-buffering")),
     ("cork", 40, "coalesced", Some("tcp-coalescing")),
     ("count-lattice", 120, "none", None),

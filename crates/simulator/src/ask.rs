@@ -3,6 +3,15 @@
 use serde::Serialize;
 use sseismo_trace::{Api, Micros};
 
+/// How much is generated for a request, in tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Amounts {
+    /// Reasoning.
+    pub reasoning: u64,
+    /// The answer.
+    pub output: u64,
+}
+
 /// One request as it reaches the upstream.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ask {
@@ -30,6 +39,9 @@ pub struct Ask {
     pub numeric_share: f64,
     /// The most tokens that may be generated, reasoning included.
     pub max_tokens: Option<u64>,
+    /// What is generated for it, where the load says; else the scenario's `[answer]` does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub amounts: Option<Amounts>,
     /// The session, where the caller names one.
     pub session: Option<u64>,
     /// The client's turn; attempts of one turn share it.

@@ -56,6 +56,22 @@ impl Draw {
         median * (sigma * self.normal()).exp()
     }
 
+    /// Gamma with `shape` and scale 1 (Marsaglia and Tsang, ACM Trans. Math. Softw. 26 (2000) 363–372).
+    pub(crate) fn gamma(&mut self, shape: f64) -> f64 {
+        if shape < 1.0 {
+            return self.gamma(shape + 1.0) * (1.0 - self.unit()).powf(1.0 / shape);
+        }
+        let d = shape - 1.0 / 3.0;
+        let c = 1.0 / (9.0 * d).sqrt();
+        loop {
+            let x = self.normal();
+            let v = (1.0 + c * x).powi(3);
+            if v > 0.0 && (1.0 - self.unit()).ln() < 0.5 * x * x + d * (1.0 - v + v.ln()) {
+                return d * v;
+            }
+        }
+    }
+
     /// How many trials until the first success of probability `p`: 1, 2, 3 …, at most `max`.
     pub(crate) fn geometric(&mut self, p: f64, max: u32) -> u32 {
         (1..max).find(|_| self.chance(p)).unwrap_or(max)
@@ -91,6 +107,12 @@ mod tests {
         let n = 20_000;
         let mean = (0..n).map(|_| draw.exponential(2.0)).sum::<f64>() / f64::from(n);
         assert!((mean - 2.0).abs() < 0.06, "{mean}");
+        for shape in [0.3, 1.0, 4.0] {
+            let drawn: Vec<f64> = (0..n).map(|_| draw.gamma(shape)).collect();
+            let mean = drawn.iter().sum::<f64>() / f64::from(n);
+            let variance = drawn.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / f64::from(n);
+            assert!((mean / shape - 1.0).abs() < 0.06 && (variance / shape - 1.0).abs() < 0.12, "{shape}");
+        }
         let mut logs: Vec<f64> = (0..n).map(|_| draw.lognormal(800.0, 1.0)).collect();
         logs.sort_by(f64::total_cmp);
         let median = logs[logs.len() / 2];

@@ -26,6 +26,7 @@
 mod api;
 mod ask;
 mod behaviour;
+mod client;
 pub mod counts;
 mod draw;
 mod load;
@@ -39,7 +40,7 @@ pub mod timing;
 mod unit;
 mod upstream;
 
-pub use ask::Ask;
+pub use ask::{Amounts, Ask};
 pub use behaviour::{BEHAVIOURS, Entry, Stage};
 pub use plan::{Answer, Close, Injection};
 pub use scenario::{Error, Fault, Scenario};

@@ -1,11 +1,14 @@
 //! Who asks, when no client does: arrivals, shapes and retries of requests in virtual time.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Deserialize;
 use sseismo_trace::{Api, Micros};
 
 use crate::ask::Ask;
+use crate::client::Client;
 use crate::draw::Draw;
 use crate::scenario::Amount;
 use crate::unit::{Positive, Share, Span, micros};
@@ -50,6 +53,11 @@ impl Default for Arrivals {
 pub struct Load {
     /// When they come.
     pub arrivals: Arrivals,
+    /// A client of `ServeGen` that times and sizes are drawn from, in place of `arrivals`, `prompt` and the
+    /// scenario's `[answer]`: its two files without `-trace.csv` and `-dataset.json`.
+    pub client: Option<PathBuf>,
+    #[serde(skip)]
+    drawn: Option<Arc<Client>>,
     /// The APIs they speak, each as often: `responses`, `chat`, `messages`.
     pub apis: Vec<Api>,
     /// Share of streamed answers.
@@ -73,6 +81,8 @@ impl Default for Load {
     fn default() -> Self {
         Self {
             arrivals: Arrivals::default(),
+            client: None,
+            drawn: None,
             apis: vec![Api::Responses],
             streamed: Share(1.0),
             json: Share(0.0),
@@ -89,8 +99,22 @@ impl Default for Load {
 const BYTES_PER_TOKEN: f64 = 1.0 / 0.27;
 
 impl Load {
+    /// Reads the files that it names, relative to `base`.
+    ///
+    /// # Errors
+    /// Why `client` cannot be drawn from.
+    pub(crate) fn ready(&mut self, base: &Path) -> Result<(), String> {
+        if let Some(client) = &self.client {
+            self.drawn = Some(Arc::new(Client::load(&base.join(client))?));
+        }
+        Ok(())
+    }
+
     /// Time from an arrival at `now` to the next one.
     pub(crate) fn gap(&self, now: Micros, draw: &mut Draw) -> i64 {
+        if let Some(client) = &self.drawn {
+            return client.gap(now, draw);
+        }
         let arrivals = &self.arrivals;
         let day = arrivals.day.us().max(2);
         let busy = now.0.rem_euclid(day) >= day / 2;
@@ -101,7 +125,9 @@ impl Load {
     /// The shape of a request that comes at `at`; `deep` asks for high effort.
     pub(crate) fn ask(&self, at: Micros, deep: bool, draw: &mut Draw) -> Ask {
         let drawn = draw.lognormal(self.prompt.median.0, self.prompt.sigma.0).min(f64::from(self.prompt.max));
-        let prompt = drawn.round().max(1.0);
+        let client = self.drawn.as_ref().map(|client| client.sizes(at, draw));
+        #[expect(clippy::cast_precision_loss, reason = "tokens of a prompt")]
+        let prompt = client.map_or(drawn.round().max(1.0), |(input, _)| input as f64);
         let numeric = draw.chance(self.numeric.0);
         #[expect(
             clippy::cast_possible_truncation,
@@ -121,6 +147,7 @@ impl Load {
             prompt_bytes,
             prompt_tokens,
             numeric_share: if numeric { draw.between(0.4, 0.9) } else { draw.between(0.0, 0.15) },
+            amounts: client.map(|(_, amounts)| amounts),
             max_tokens: None,
             session: Some(u64::from(draw.whole(1, self.sessions.max(1)))),
             turn: None,

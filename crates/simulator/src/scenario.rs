@@ -231,7 +231,14 @@ impl<'a> Reader<'a> {
         let span = table.span();
         let mut head = table.into_inner();
         let answer = self.section(&mut head, "answer");
-        let load = self.section(&mut head, "load");
+        let client =
+            head.get("load").and_then(|load| load.get_ref().as_table()?.get("client").map(Spanned::span));
+        let mut load: Option<Load> = self.section(&mut head, "load");
+        if let (Some(load), Some(span)) = (&mut load, client)
+            && let Err(why) = load.ready(base)
+        {
+            self.fault(span, &format!("`client` of load: {why}"));
+        }
         let parts = self.parts(&mut head, base);
         let head: Head = self.read(head, span, "", read)?;
         Some(Scenario {

@@ -125,9 +125,11 @@ impl Upstream {
             _ => 1.0,
         };
         let limit = ask.max_tokens.unwrap_or(u64::MAX);
-        let wanted = amount(sizes.reasoning, effort, &mut draw);
+        let drawn = amount(sizes.reasoning, effort, &mut draw);
+        let wanted = ask.amounts.map_or(drawn, |amounts| amounts.reasoning);
         let reasoning = wanted.min(limit);
-        let wanted_output = amount(sizes.output, 1.0, &mut draw).max(1);
+        let drawn = amount(sizes.output, 1.0, &mut draw).max(1);
+        let wanted_output = ask.amounts.map_or(drawn, |amounts| amounts.output);
         let output = wanted_output.min(limit - reasoning);
         let first = draw.lognormal(sizes.first_token.seconds(), sizes.first_token_sigma.0);
         #[expect(clippy::cast_precision_loss, reason = "prompt tokens are far below 2^53")]

@@ -71,6 +71,7 @@ pub(crate) const TRUTHS: &[Truth] = &[
     Truth::innocent("resampled-gpt-4o"),
     Truth::innocent("resampled-aiperf"),
     Truth::innocent("resampled-summary"),
+    Truth::innocent("servegen-client"),
     Truth::innocent("popular-sizes").with(1_500),
     Truth::innocent("size-trend").with(1_500),
     Truth::innocent("busy-hours").with(2_200),

@@ -11,7 +11,8 @@ use super::input::Input;
 pub(super) struct ServeGen;
 
 const HOLDS_NO_REQUESTS: &str = "a ServeGen client: distributions of sizes and rates, no requests to look at; \
-                                 use its figures as the [load] of a scenario for `sseismo simulate`";
+                                 name it as `client` in the [load] of a scenario for `sseismo simulate`, as \
+                                 data/scenarios/servegen-client.toml does";
 
 impl Importer for ServeGen {
     fn name(&self) -> &'static str {

@@ -22,6 +22,7 @@ fn ask(api: Api, streamed: bool) -> Ask {
         prompt_tokens: 27,
         numeric_share: 0.0,
         max_tokens: None,
+        amounts: None,
         session: None,
         turn: None,
         attempt: 1,

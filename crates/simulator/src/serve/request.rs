@@ -79,6 +79,7 @@ fn shape(api: Api, request: &Value) -> Ask {
         prompt_bytes: 0,
         prompt_tokens,
         numeric_share: numeric_share(&prompt),
+        amounts: None,
         max_tokens: number("max_output_tokens")
             .or_else(|| number("max_completion_tokens"))
             .or_else(|| number("max_tokens")),
