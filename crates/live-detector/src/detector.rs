@@ -24,8 +24,9 @@ use crate::watch::{Alarm, Call, WATCHES, Watch};
 const REBUDGET: i64 = 60_000_000;
 /// A signal lives at most this many times as long as asked for, however slow its evidence comes.
 const LONGEST_TTL: i64 = 10;
-/// A signal lives at least this many mean times between observations.
-const PACES: i64 = 4;
+/// A signal lives at least this many mean times between observations: at 4 the gaps between slow answers of
+/// real count batches ended signals that still held.
+const PACES: i64 = 10;
 
 /// What the user chose.
 #[derive(Clone, Debug, PartialEq)]

@@ -125,8 +125,8 @@ impl<L: Look> Watch for Rule<L> {
     }
 
     fn pace(&self) -> Option<Micros> {
-        // The router asks how long a signal lives: four paces, so 5 minutes.
-        Some(Micros(STANDS / 4))
+        // A signal lives ten paces: 5 minutes.
+        Some(Micros(STANDS / 10))
     }
 
     fn last_evidence(&self) -> UtcMicros {
