@@ -39,7 +39,11 @@ pub(super) fn proportion(
         hits: k,
         n,
         share: (n > 0).then(|| real(k) / real(n)),
-        ci95: if clustered { over_clusters(estimate) } else { wilson(k, n) },
+        ci95: match certain(k, n, estimate).filter(|_| clustered) {
+            Some((k, clusters)) => wilson(k, clusters),
+            None if clustered => over_clusters(estimate),
+            None => wilson(k, n),
+        },
     };
     let both = n1 > 0 && n2 > 0;
     let by_cluster = estimates[1].zip(estimates[0]).and_then(|(second, first)| difference(&second, &first));
@@ -59,7 +63,8 @@ pub(super) fn proportion(
         second: share(k2, n2, estimates[1]),
         difference: both.then(|| real(k2) / real(n2) - real(k1) / real(n1)),
         difference_ci95: if clustered {
-            by_cluster.map(|d| d.ci95)
+            let certain = certain(k2, n2, estimates[1]).zip(certain(k1, n1, estimates[0]));
+            certain.map(|((k2, m2), (k1, m1))| difference_ci95(k2, m2, k1, m1)).or(by_cluster.map(|d| d.ci95))
         } else {
             both.then(|| difference_ci95(k2, n2, k1, n1))
         },
@@ -67,6 +72,13 @@ pub(super) fn proportion(
         too_few: too_few([0, 1].map(|side| grouped[side].len()), unit),
         does_not_prove: "cause; and a large p-value does not prove that the shares are equal".into(),
     })
+}
+
+/// Hits and clusters where all rows are hits or none is: no spread between the clusters to learn from, which
+/// does not make the share certain. Each cluster then counts as one trial.
+fn certain(k: u64, n: u64, estimate: Option<Estimate>) -> Option<(u64, u64)> {
+    let clusters = estimate?.clusters as u64;
+    (n > 0 && (k == 0 || k == n)).then_some((if k == 0 { 0 } else { clusters }, clusters))
 }
 
 /// Unknown until two clusters differ in number; a share stays in 0..=1.

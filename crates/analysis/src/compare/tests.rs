@@ -264,6 +264,9 @@ fn attempts_and_success_hold_the_simulated_truth() {
     let attempts = report.quantities.iter().find(|q| q.name == "attempts per client turn").expect("turns");
     let ([low, high], truth) = (attempts.second.mean_ci95.expect("an interval"), 1.530);
     assert_eq!(attempts.first.mean, Some(1.0));
+    // All of a side completed: as sure as its 60 sessions make it, not certain.
+    let all = named(&report.proportions, "completed", "a").first.ci95;
+    assert!((0.9..0.99).contains(&all[0]) && (all[1] - 1.0).abs() < 1e-12, "{all:?}");
     assert!(low <= truth && truth <= high && high - low < 0.3, "{low} {high}");
     let completed = named(&report.proportions, "completed", "a");
     let [low, high] = completed.second.ci95;
