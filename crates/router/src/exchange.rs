@@ -215,9 +215,18 @@ impl Exchange {
         now: Instant,
     ) -> Result<Start, FailureKind> {
         let upstream = &attempt.upstream;
-        let mut observed = self.shared.observer.request(&self.head, &upstream.name);
+        let made = send::request(&self.head, &self.inbound, self.api, attempt);
+        let undone =
+            made.as_ref().is_ok_and(|(request, _)| !request.headers().contains_key(CONTENT_ENCODING));
+        let mut observed = if undone && self.head.headers.contains_key(CONTENT_ENCODING) {
+            let mut head = self.head.clone();
+            head.headers.remove(CONTENT_ENCODING); // the record is of what is sent
+            self.shared.observer.request(&head, &upstream.name)
+        } else {
+            self.shared.observer.request(&self.head, &upstream.name)
+        };
         let noted = note::annotate(&mut observed, attempt, &self.plan.route().model, self.turn, left_for);
-        let (request, strip) = match send::request(&self.head, &self.inbound, self.api, attempt) {
+        let (request, strip) = match made {
             Ok(request) => request,
             Err(error) => {
                 tracing::warn!("no request to {} can be made: {error}", upstream.name);

@@ -378,6 +378,10 @@ async fn compression_that_an_upstream_cannot_read_is_undone() {
     let got = send(asked).await;
     assert_eq!((got.head.status, got.header("x-sseismo-attempt")), (StatusCode::OK, "1"), "{}", got.text);
     assert!(is_complete("/v1/responses", &got.text));
+    // Both sendings are recorded, and both are understood.
+    for record in relay.records(2).await {
+        assert_eq!(record.summary.prompt_bytes, Some(body("/v1/responses").len() as u64));
+    }
 }
 
 /// A crowd of requests of all kinds under random faults and departures: each leaves exactly one entry, each
