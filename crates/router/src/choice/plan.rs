@@ -120,7 +120,9 @@ impl Plan {
             return Err(Stop::StateBound { organisation: organisation.clone(), retry_after: None });
         }
         if let Some(tokens) = ask.prompt_tokens {
-            let widest = places.iter().map(Place::context).max().unwrap_or(u64::MAX);
+            // The rollback may not be due, so its room does not count.
+            let tiers = places.iter().filter(|place| place.seat.rollback.is_none());
+            let widest = tiers.map(Place::context).max().unwrap_or(u64::MAX);
             // The size is an estimate: when nobody seems to have room, the widest may judge by itself.
             places.retain(|place| {
                 let fits = place.context() >= tokens.min(widest);

@@ -315,7 +315,9 @@ fn the_rollback_takes_over_when_the_tiers_have_failed_long_enough() {
         upstream("a", ""),
         upstream("old", "")
     );
-    let router = router(&text, now);
+    let router = router(&text.replace("name = \"a\"", "name = \"a\"\ncontext_limit = 1000"), now);
+    let big = Ask { prompt_tokens: Some(3000), ..ask() };
+    assert_eq!(run(&router, &big, &[], now).0, ["a"], "the rollback's room does not count before it is due");
     assert_eq!(run(&router, &ask(), &["a"], now).0, ["a"]);
     let later = now + Duration::from_mins(5);
     assert_eq!(run(&router, &ask(), &["a"], later).0, ["a", "old"]);
