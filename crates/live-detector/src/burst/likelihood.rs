@@ -67,7 +67,7 @@ pub(super) fn alternatives(usual: Usual) -> [Alternative; ALTERNATIVES] {
         alternative("kept rate, 0.1 s", (0.1, 0.3), (kept(0.1), 0.4), 0.9),
         alternative("kept rate, 0.2 s", (0.2, 0.3), (kept(0.2), 0.4), 0.9),
         alternative("kept rate, 0.45 s", (0.45, 0.3), (kept(0.45), 0.4), 0.9),
-        alternative("bucket", (0.8, 0.6), (much(30.0), 0.7), 0.12),
+        alternative("bucket", (0.8, 0.6), (much(30.0), 0.7), 0.3),
     ]
 }
 
