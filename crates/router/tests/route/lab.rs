@@ -1,5 +1,6 @@
 //! Upstreams with known faults, a routing relay in front of them, and a client: all on loopback.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +17,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use sseismo_capture::tap::{Keep, Note, Observer, Options, Record, Tap};
-use sseismo_router::access::{Access, counting};
+use sseismo_router::access::{Access, Sink, counting};
 use sseismo_router::admin::{Admin, Health};
 use sseismo_router::choice::Router;
 use sseismo_router::config;
@@ -144,6 +145,7 @@ pub(crate) struct Relay {
     stop: watch::Sender<bool>,
     served: JoinHandle<io::Result<Served>>,
     health: JoinHandle<()>,
+    outcomes: Arc<Mutex<BTreeMap<String, u64>>>,
 }
 
 impl Relay {
@@ -161,7 +163,12 @@ impl Relay {
         let links = Arc::new(Links::new(Tap::new(&Options::default()).unwrap()));
         let feed = Feed::new(1, 8);
         let metrics = Arc::new(Metrics::new(&feed));
-        let access = Arc::new(Access::new(1, vec![counting(Arc::clone(&metrics))]));
+        let outcomes = Arc::<Mutex<BTreeMap<String, u64>>>::default();
+        let tally = Arc::clone(&outcomes);
+        let tallying: Sink = Box::new(move |entry| {
+            *tally.lock().unwrap().entry(entry.outcome.to_owned()).or_default() += 1;
+        });
+        let access = Arc::new(Access::new(1, vec![counting(Arc::clone(&metrics)), tallying]));
         let health = tokio::spawn(health::watch(
             Arc::new({
                 let standing = Arc::clone(&router);
@@ -188,7 +195,7 @@ impl Relay {
             async move { front.answer(request).await }
         };
         let served = tokio::spawn(serve(listener, answer, limits, stopping, Duration::from_secs(5)));
-        Self { address, access, router, front, admin, notes, stop, served, health }
+        Self { address, access, router, front, admin, notes, stop, served, health, outcomes }
     }
 
     /// The records of streams that have ended, once there are `n`.
@@ -210,6 +217,11 @@ impl Relay {
     pub(crate) async fn further_records(&self) -> usize {
         tokio::time::sleep(Duration::from_millis(100)).await;
         self.notes.try_iter().filter(|note| matches!(note, Note::End(_))).count()
+    }
+
+    /// How many requests were logged under each outcome.
+    pub(crate) fn outcomes(&self) -> BTreeMap<String, u64> {
+        self.outcomes.lock().unwrap().clone()
     }
 
     /// Waits until all requests are logged.
