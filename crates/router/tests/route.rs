@@ -9,6 +9,7 @@
 )]
 
 #[path = "route/lab.rs"]
+#[expect(dead_code, reason = "shared with the soak test")]
 mod lab;
 #[path = "observe/upstream.rs"]
 #[expect(dead_code, reason = "shared with the tests of the observing relay")]
