@@ -31,6 +31,16 @@ const FAULTS: [Fault; 9] = [
     ("false end in the middle", "kind = \"clean-eof\"\nafter = 6", false),
 ];
 
+/// What `ask.mjs` needs.
+const NODE_PACKAGES: &[&str] = &[
+    "openai",
+    "@anthropic-ai/sdk",
+    "ai",
+    "@ai-sdk/openai",
+    "@ai-sdk/openai-compatible",
+    "@ai-sdk/anthropic",
+];
+
 /// A program that asks once per API and tells how each ended.
 trait Asks {
     fn ask(&self, url: &str, folder: &Path) -> Vec<Value>;
@@ -165,15 +175,7 @@ fn the_python_sdks_do_not_notice_a_primary_that_fails_before_content() {
 #[ignore = "minutes long; see the file's documentation"]
 fn every_client_under_every_fault() {
     let Some(python) = python() else { return };
-    let packages = [
-        "openai",
-        "@anthropic-ai/sdk",
-        "ai",
-        "@ai-sdk/openai",
-        "@ai-sdk/openai-compatible",
-        "@ai-sdk/anthropic",
-    ];
-    let Some(home) = needs(Peer::Node("fault-clients", &packages)) else { return };
+    let Some(home) = needs(Peer::Node("fault-clients", NODE_PACKAGES)) else { return };
     let Some(codex) = needs(Peer::Node("codex", &["@openai/codex"])) else { return };
     let script = root().join("tests/clients/ask.mjs");
     let node = Script(Box::new(move |url| {
