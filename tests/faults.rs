@@ -7,6 +7,8 @@
 //! cargo test --workspace --all-features --test help --test faults -- --include-ignored --nocapture
 //! ```
 
+#![expect(clippy::print_stdout, reason = "the table is what the test is for")]
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
