@@ -7,7 +7,11 @@
 //! cargo test --workspace --all-features --test help --test faults -- --include-ignored --nocapture
 //! ```
 
-#![expect(clippy::print_stdout, reason = "the table is what the test is for")]
+#![expect(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "the table is what the test is for, and it tells how long a client took"
+)]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
