@@ -123,13 +123,12 @@ impl Groups {
 
     /// Takes in one stream.
     pub fn push(&mut self, columns: &Columns<'_>) -> Row {
-        let mut row = Row::default();
-        let (mut sum, mut sum_squares, mut longest) = (0.0_f64, 0.0_f64, 0_i64);
-        let mut before: Option<(i64, Kind, Phase)> = None;
+        let mut sums = Sums::default();
+        let mut open: Option<Group> = None;
+        let (mut of, mut at) = (Kind::Meta, Phase::Queued);
         let (mut unknown, mut structural) = (false, false);
-        for (i, ((&t, &kind), (&phase, &size))) in
-            columns.t.iter().zip(columns.kind).zip(columns.phase.iter().zip(columns.size)).enumerate()
-        {
+        let rows = columns.t.iter().zip(columns.kind).zip(columns.phase.iter().zip(columns.size));
+        for (i, ((&t, &kind), (&phase, &size))) in rows.enumerate() {
             if !matches!(kind, Kind::Reasoning | Kind::Summary | Kind::Text | Kind::Tool) {
                 structural |= !matches!(kind, Kind::Ping | Kind::Comment);
                 continue;
@@ -138,36 +137,41 @@ impl Groups {
                 unknown = true;
                 continue;
             }
-            row.events += 1;
-            let silence = match before {
-                None => Silence::Border(0),
-                Some((last, _, _)) if unknown || t < last => Silence::Unknown,
-                Some((last, of, at))
-                    if of == kind && at == phase && !(structural && kind == Kind::Summary) =>
-                {
-                    Silence::Within(t - last)
+            sums.events += 1;
+            let inside = of == kind && at == phase && !(structural && kind == Kind::Summary);
+            let broken = std::mem::take(&mut unknown);
+            (of, at, structural) = (kind, phase, false);
+            let mut next = Group::of(t, size);
+            if let Some(frame) = &mut open {
+                let gap = t.saturating_sub(frame.last);
+                if gap >= 0 && !broken {
+                    if inside {
+                        sums.push(gap);
+                        next.within = gap;
+                    }
+                    if gap <= FRAME_WINDOW.0 {
+                        frame.last = t;
+                        frame.size += u64::from(size);
+                        continue;
+                    }
+                    next.after = gap;
                 }
-                Some((last, _, _)) => Silence::Border(t - last),
-            };
-            if let Silence::Within(gap) = silence {
-                #[expect(clippy::cast_precision_loss, reason = "a gap in µs, far below 2^53")]
-                let exact = gap as f64;
-                sum += exact;
-                sum_squares += exact * exact;
-                longest = longest.max(gap);
-                row.gaps += 1;
-                row.dead += u64::from(gap > DEAD);
-                row.joined += u64::from(gap <= FRAME_WINDOW.0);
+                self.join(frame);
             }
-            let first = before.is_none();
-            self.fine.push(t, silence, size, first);
-            self.coarse.push(t, silence, size, first);
-            before = Some((t, kind, phase));
-            (unknown, structural) = (false, false);
+            open = Some(next);
+        }
+        if let Some(frame) = &open {
+            self.join(frame);
         }
         self.fine.close();
         self.coarse.close();
-        finish(row, sum, sum_squares, longest)
+        sums.row()
+    }
+
+    /// A frame has ended.
+    fn join(&mut self, frame: &Group) {
+        self.fine.join(frame);
+        self.coarse.join(frame);
     }
 
     /// Totals of the fine and the coarse scale.
@@ -176,109 +180,120 @@ impl Groups {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts and gaps in µs, far below 2^53")]
-fn finish(row: Row, sum: f64, sum_squares: f64, longest: i64) -> Row {
-    if row.gaps == 0 {
-        return row;
+/// Moments of the gaps of one stream, in µs.
+#[derive(Debug, Default)]
+struct Sums {
+    events: u64,
+    gaps: u64,
+    sum: f64,
+    sum_squares: f64,
+    longest: i64,
+    dead: u64,
+    joined: u64,
+}
+
+impl Sums {
+    fn push(&mut self, gap: i64) {
+        #[expect(clippy::cast_precision_loss, reason = "a gap in µs, far below 2^53")]
+        let exact = gap as f64;
+        self.sum += exact;
+        self.sum_squares += exact * exact;
+        self.longest = self.longest.max(gap);
+        self.gaps += 1;
+        self.dead += u64::from(gap > DEAD);
+        self.joined += u64::from(gap <= FRAME_WINDOW.0);
     }
-    let n = row.gaps as f64;
-    let mean = sum / n;
-    Row {
-        mean: mean / 1e6,
-        sd: (sum_squares / n - mean * mean).max(0.0).sqrt() / 1e6,
-        max: longest as f64 / 1e6,
-        ..row
+
+    #[expect(clippy::cast_precision_loss, reason = "counts and gaps in µs, far below 2^53")]
+    fn row(&self) -> Row {
+        let Self { events, gaps, dead, joined, .. } = *self;
+        if gaps == 0 {
+            return Row { events, ..Row::default() };
+        }
+        let n = gaps as f64;
+        let mean = self.sum / n;
+        Row {
+            events,
+            gaps,
+            mean: mean / 1e6,
+            sd: (self.sum_squares / n - mean * mean).max(0.0).sqrt() / 1e6,
+            max: self.longest as f64 / 1e6,
+            dead,
+            joined,
+        }
     }
 }
 
-/// The silence before an event.
+/// No silence inside a phase came before.
+const BORDER: i64 = -1;
+/// So far from everything before that nothing joins it: the first, or after a clock step.
+const ALONE: i64 = i64::MAX;
+
+/// A frame, or a group of them. Silences are plain numbers, for there are as many as frames.
 #[derive(Clone, Copy, Debug)]
-enum Silence {
-    Within(i64),
-    Border(i64),
-    Unknown,
+struct Group {
+    first: i64,
+    last: i64,
+    /// Silence before it inside a phase, µs; or [`BORDER`].
+    within: i64,
+    /// Distance from what came before, µs; or [`ALONE`].
+    after: i64,
+    size: u64,
+}
+
+impl Group {
+    fn of(t: i64, size: u32) -> Self {
+        Self { first: t, last: t, within: BORDER, after: ALONE, size: u64::from(size) }
+    }
 }
 
 /// One scale, over the stream at hand and in total.
 ///
-/// A frame is merged before it is weighed against the span of a coarse group, as [`crate::flush`] does:
-/// the span counts whole frames. So the last frame is kept apart from the group until it has ended.
+/// It is given whole frames, as [`crate::flush`] merges them before it weighs them against the span of a
+/// coarse group; so both scales share the merging.
 #[derive(Clone, Debug)]
 struct Running {
     window: i64,
     span: i64,
     group: Option<Group>,
-    frame: Option<Group>,
     totals: ScaleTotals,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Group {
-    first: i64,
-    last: i64,
-    /// Silence before it inside a phase, µs.
-    within: Option<i64>,
-    /// Distance from the group before; `None` over a clock step, which nothing joins.
-    after: Option<i64>,
-    size: u64,
 }
 
 impl Running {
     fn new(window: i64, span: i64) -> Self {
-        Self { window, span, group: None, frame: None, totals: ScaleTotals::default() }
+        // What is alone must stay so at any window.
+        Self { window: window.min(ALONE - 1), span, group: None, totals: ScaleTotals::default() }
     }
 
-    fn push(&mut self, t: i64, silence: Silence, size: u32, first: bool) {
-        let (within, after) = match silence {
-            Silence::Within(gap) => (Some(gap), Some(gap)),
-            Silence::Border(gap) => (None, Some(gap).filter(|_| !first)),
-            Silence::Unknown => (None, None),
-        };
-        if let (Some(gap), Some(frame)) = (after, &mut self.frame)
-            && gap <= FRAME_WINDOW.0
-        {
-            frame.last = t;
-            frame.size += u64::from(size);
-            return;
+    /// Adds the frame to the group, or closes that and begins another.
+    fn join(&mut self, frame: &Group) {
+        if let Some(group) = &mut self.group {
+            if frame.after <= self.window && frame.last.saturating_sub(group.first) <= self.span {
+                group.last = frame.last;
+                group.size += frame.size;
+                return;
+            }
+            self.totals.count(group);
         }
-        let next = Group { first: t, last: t, within, after, size: u64::from(size) };
-        if let Some(frame) = self.frame.replace(next) {
-            self.join(frame);
-        }
-    }
-
-    /// A frame has ended: it joins the group or closes it.
-    fn join(&mut self, frame: Group) {
-        if let (Some(gap), Some(group)) = (frame.after, &mut self.group)
-            && gap <= self.window
-            && frame.last - group.first <= self.span
-        {
-            group.last = frame.last;
-            group.size += frame.size;
-            return;
-        }
-        if let Some(group) = self.group.replace(frame) {
-            self.count(group);
-        }
-    }
-
-    fn count(&mut self, group: Group) {
-        self.totals.groups += 1;
-        if let Some(gap) = group.within {
-            #[expect(clippy::cast_precision_loss, reason = "a gap in µs and tokens, far below 2^53")]
-            let (gap, size) = (gap as f64 / 1e6, group.size as f64);
-            self.totals.gaps += 1;
-            self.totals.size += size;
-            self.totals.size_seconds += size * gap;
-        }
+        self.group = Some(*frame);
     }
 
     fn close(&mut self) {
-        if let Some(frame) = self.frame.take() {
-            self.join(frame);
-        }
         if let Some(group) = self.group.take() {
-            self.count(group);
+            self.totals.count(&group);
+        }
+    }
+}
+
+impl ScaleTotals {
+    fn count(&mut self, group: &Group) {
+        self.groups += 1;
+        if group.within != BORDER {
+            #[expect(clippy::cast_precision_loss, reason = "a gap in µs and tokens, far below 2^53")]
+            let (gap, size) = (group.within as f64 / 1e6, group.size as f64);
+            self.gaps += 1;
+            self.size += size;
+            self.size_seconds += size * gap;
         }
     }
 }

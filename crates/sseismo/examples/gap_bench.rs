@@ -17,7 +17,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use sseismo_analysis::kernel::{Columns, FrameGaps, Groups};
-use sseismo_trace::parquet::{Dataset, DatasetWriter, Manifest};
+use sseismo_trace::parquet::{Dataset, DatasetWriter, Manifest, Sizes};
 use sseismo_trace::{Delta, Kind, Micros, Phase, Stream, Summary, TimeSource, UtcMicros};
 
 const EVENTS_PER_STREAM: u32 = 500;
@@ -40,16 +40,14 @@ fn main() -> anyhow::Result<()> {
     });
     let first = cpu_seconds()?;
     let mut groups = Groups::new(gaps.fine_window());
-    let (mut sizes, mut dead, mut joined, mut counted) = (Vec::new(), 0, 0, 0);
-    let report = dataset.events(|columns| {
-        sizes.clear();
-        sizes.extend(columns.tokens.iter().map(|tokens| tokens.unwrap_or(0)));
+    let (mut dead, mut joined, mut counted) = (0, 0, 0);
+    let report = dataset.events(Sizes::Tokens, |columns| {
         let row = groups.push(&Columns {
             t: columns.times.t,
             measured: columns.times.measured,
             kind: columns.kind,
             phase: columns.phase,
-            size: &sizes,
+            size: columns.size,
         });
         (dead, joined, counted) = (dead + row.dead, joined + row.joined, counted + row.gaps);
         ControlFlow::Continue(())

@@ -156,7 +156,7 @@ mod words;
 pub use dataset::{DatasetWriter, Manifest};
 pub use error::Error;
 pub use part::{Anchor, PartName, PartWriter, Written, partition};
-pub use read::{Dataset, EventColumns, Part, Report, Times};
+pub use read::{Dataset, EventColumns, Part, Report, Sizes, Times};
 pub use signals::{StoredSignal, write_signals};
 pub use table::{Raw, Text, events, raw, reads, signals as signal_columns, streams, texts};
 

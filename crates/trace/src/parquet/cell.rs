@@ -77,7 +77,10 @@ macro_rules! primitive {
 
             fn read(array: &dyn Array, mut set: impl FnMut(usize, Self)) -> Result<(), String> {
                 let typed = array.as_primitive_opt::<$arrow>().ok_or_else(|| wrong_type::<Self>(array))?;
-                if typed.null_count() < typed.len() {
+                if typed.null_count() == 0 {
+                    let values = typed.values().iter().enumerate();
+                    values.for_each(|(row, value)| set(row, Some(($from)(*value))));
+                } else if typed.null_count() < typed.len() {
                     typed.iter().enumerate().for_each(|(row, value)| set(row, value.map($from)));
                 } else {
                     (0..typed.len()).for_each(|row| set(row, None));
@@ -86,6 +89,17 @@ macro_rules! primitive {
             }
         }
     };
+}
+
+/// The values of a column, zero where there is none; where there are no nulls nothing is copied.
+pub(super) fn plain<A: ArrowPrimitiveType>(array: &dyn Array) -> Result<PrimitiveArray<A>, String> {
+    let typed = array
+        .as_primitive_opt::<A>()
+        .ok_or_else(|| format!("has type {}, expected {}", array.data_type(), A::DATA_TYPE))?;
+    if typed.null_count() == 0 {
+        return Ok(typed.clone());
+    }
+    Ok(PrimitiveArray::from_iter_values(typed.iter().map(Option::unwrap_or_default)))
 }
 
 primitive!(u64, UInt64Type, |v| v, |v| v);
@@ -332,6 +346,36 @@ pub(super) fn read_words<W: Word>(
         set(row, word);
     }
     Ok(())
+}
+
+/// Most words of a column: keys are `i8`, and negative ones are none.
+const MAX_WORDS: usize = 128;
+
+/// A column of words without nulls.
+pub(super) fn words_of<W: Word>(array: &dyn Array) -> Result<Vec<W>, String> {
+    no_nulls(array)?;
+    let expected = || format!("has type {}, expected a dictionary of words", array.data_type());
+    let typed = array.as_dictionary_opt::<Int8Type>().ok_or_else(expected)?;
+    let names = typed.values().as_string_opt::<i32>().ok_or_else(expected)?;
+    let keys = typed.keys().values();
+    let known = |name: &str| W::WORDS.iter().find(|(_, known)| *known == name).map(|(word, _)| *word);
+    // A table without gaps makes each row one look-up without a check.
+    let mut table = [W::WORDS[0].0; MAX_WORDS];
+    let mut usable = 0;
+    for (place, name) in table.iter_mut().zip(names.iter()) {
+        let Some(word) = name.and_then(known) else { break };
+        *place = word;
+        usable += 1;
+    }
+    let (least, most) =
+        keys.iter().fold((0, 0), |(least, most): (i8, i8), key| (least.min(*key), most.max(*key)));
+    if least < 0 || usize::from(most.unsigned_abs()) >= usable {
+        // Rare, or wrong: a word of a later version, or a key without a word. The slow way tells which.
+        let mut words = Vec::with_capacity(keys.len());
+        read_words::<W>(array, |_, word| words.extend(word))?;
+        return Ok(words);
+    }
+    Ok(keys.iter().map(|key| table[usize::from(key.unsigned_abs()) % MAX_WORDS]).collect())
 }
 
 /// Names for a closed set, and its cells.

@@ -27,7 +27,7 @@ mod lookup;
 mod scan;
 
 use lookup::Lookup;
-pub use scan::{EventColumns, Times};
+pub use scan::{EventColumns, Sizes, Times};
 
 /// Rows decoded at once.
 const BATCH_ROWS: usize = 8_192;

@@ -10,7 +10,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::parquet::cell::Word;
-use crate::parquet::{Anchor, Dataset, DatasetWriter, Manifest, PartName, PartWriter, Raw, Text, partition};
+use crate::parquet::{
+    Anchor, Dataset, DatasetWriter, Manifest, PartName, PartWriter, Raw, Sizes, Text, partition,
+};
 use crate::{
     Api, Attribution, ContentCheck, Delta, Kind, Micros, Outcome, Phase, Provenance, Read, Stream, Summary,
     TimeSource, Usage, UtcMicros,
@@ -216,21 +218,26 @@ proptest! {
         let expected: BTreeMap<_, Vec<_>> =
             whole.iter().map(|(id, deltas)| (*id, deltas.iter().map(|delta| delta.t).collect())).collect();
         prop_assert_eq!(times, expected);
-        let mut seen = 0;
-        let report = dataset.events(|stream| {
-            let deltas = &whole[&stream.times.stream_id];
-            seen += 1;
-            assert_eq!(stream.kind, deltas.iter().map(|delta| delta.kind).collect::<Vec<_>>());
-            assert_eq!(stream.phase, deltas.iter().map(|delta| delta.phase).collect::<Vec<_>>());
-            assert_eq!(stream.chars, deltas.iter().map(|delta| delta.chars).collect::<Vec<_>>());
-            assert_eq!(stream.tokens, deltas.iter().map(|delta| delta.tokens).collect::<Vec<_>>());
-            assert_eq!(stream.tokens_est, deltas.iter().map(|delta| delta.tokens_est).collect::<Vec<_>>());
-            assert_eq!(stream.wire_bytes, deltas.iter().map(|delta| delta.wire_bytes).collect::<Vec<_>>());
-            assert_eq!(stream.first_read, deltas.iter().map(|delta| delta.first_read).collect::<Vec<_>>());
-            ControlFlow::Continue(())
-        });
-        prop_assert!(report.damaged.is_empty());
-        prop_assert_eq!(seen, whole.len());
+        let unknown = |size: Option<u32>| size.unwrap_or(0);
+        for sizes in [Sizes::Tokens, Sizes::EstimatedTokens, Sizes::Characters] {
+            let size = |delta: &Delta| match sizes {
+                Sizes::Tokens => unknown(delta.tokens),
+                Sizes::EstimatedTokens => unknown(delta.tokens_est),
+                Sizes::Characters => delta.chars,
+            };
+            let mut seen = 0;
+            let report = dataset.events(sizes, |stream| {
+                let deltas = &whole[&stream.times.stream_id];
+                seen += 1;
+                assert_eq!(stream.times.t, deltas.iter().map(|delta| delta.t.unwrap_or_default().0).collect::<Vec<_>>());
+                assert_eq!(stream.kind, deltas.iter().map(|delta| delta.kind).collect::<Vec<_>>());
+                assert_eq!(stream.phase, deltas.iter().map(|delta| delta.phase).collect::<Vec<_>>());
+                assert_eq!(stream.size, deltas.iter().map(size).collect::<Vec<_>>());
+                ControlFlow::Continue(())
+            });
+            prop_assert!(report.damaged.is_empty());
+            prop_assert_eq!(seen, whole.len());
+        }
     }
 }
 
