@@ -235,6 +235,7 @@ impl Answer {
             Framing::Open | Framing::Off => 0,
         };
         let names = [&self.reader.learnt.model, &self.reader.learnt.effort];
+        let buffers = buffers + self.reader.learnt.form.memory();
         size_of::<Self>() + buffers + names.into_iter().flatten().map(String::capacity).sum::<usize>()
     }
 }

@@ -210,6 +210,8 @@ pub struct Learnt {
     /// How it will have ended once the API's terminal event comes.
     pub(crate) stopping: Outcome,
     pub(crate) think: think::Think,
+    /// How the event before was written.
+    pub(crate) form: skim::Form,
 }
 
 impl Learnt {

@@ -16,11 +16,17 @@ use serde_json::Value;
 use sseismo_trace::{Api, Kind, Outcome, Phase, Usage};
 
 use super::field::{Arguments, Few, Piece, Size};
-use super::skim::{self, Json, once};
+use super::skim::{self, Json, Spans, once};
 use super::{Dialect, Learnt, Marks, Said, arguments_at, count, inline, list_at, text_at};
 
 #[derive(Debug)]
 pub(super) struct Chat;
+
+/// Values of a chunk that change from one to the next.
+const CONTENT: u8 = 0;
+const REASONING_CONTENT: u8 = 1;
+const REASONING: u8 = 2;
+const PADDING: u8 = 3;
 
 /// A chunk of a stream, or a whole answer.
 ///
@@ -156,10 +162,17 @@ impl Dialect for Chat {
     }
 
     fn event(&self, _: &str, data: &str, learnt: &mut Learnt) -> serde_json::Result<Said> {
-        match Chunk::skim(data) {
-            Some(chunk) => read(&chunk, learnt),
-            None => read(&serde_json::from_str(data)?, learnt),
+        if let Some(said) = like_the_last(data, learnt) {
+            return Ok(said);
         }
+        let Some((chunk, spans)) = Chunk::skim(data) else {
+            return read(&serde_json::from_str(data)?, learnt);
+        };
+        // What stops or refuses comes once: the form is that of the chunks between.
+        if let Some(choice) = chunk.choices.first.as_ref().filter(|choice| choice.is_plain()) {
+            learnt.form.keep("", data, &spans, None, choice.index);
+        }
+        read(&chunk, learnt)
     }
 
     fn whole(&self, body: &str, learnt: &mut Learnt) -> serde_json::Result<()> {
@@ -206,28 +219,34 @@ fn reasoning_words(message: &Value, each: &mut dyn FnMut(Kind, &str)) {
 
 impl<'a> Chunk<'a> {
     /// The usual chunk of one choice. Others, and the fields that only they carry, are left to serde.
-    fn skim(data: &'a str) -> Option<Self> {
+    fn skim(data: &'a str) -> Option<(Self, Spans)> {
         let (mut model, mut choice, mut padding) = (None, None, None);
         let (mut usage, mut groq, mut error) = (None, None, None);
-        skim::object(data, |json, key| match key {
+        let spans = skim::object(data, |json, key| match key {
             "model" => once(&mut model, json.piece()?),
             "choices" => json.array(|json| once(&mut choice, Choice::skim(json)?)),
-            "obfuscation" => once(&mut padding, json.size()?),
+            "obfuscation" => once(&mut padding, json.slot(PADDING, Json::size)?),
             "usage" => once(&mut usage, json.null()?),
             "x_groq" => once(&mut groq, json.null()?),
             "error" => once(&mut error, json.null()?),
             _ => json.skip(),
         })?;
-        Some(Self {
+        let chunk = Self {
             model: model.unwrap_or_default(),
             choices: Few { first: Some(choice?), rest: Vec::new() },
             obfuscation: padding.unwrap_or_default(),
             ..Self::default()
-        })
+        };
+        Some((chunk, spans))
     }
 }
 
 impl<'a> Choice<'a> {
+    /// A choice that goes on and says nothing but text and reasoning.
+    fn is_plain(&self) -> bool {
+        self.finish_reason.is_empty() && self.delta.as_ref().is_some_and(|delta| delta.refusal.chars == 0)
+    }
+
     fn skim(json: &mut Json<'a>) -> Option<Self> {
         let (mut index, mut delta, mut finish) = (None, None, None);
         let (mut message, mut text) = (None, None);
@@ -249,9 +268,9 @@ impl<'a> Message<'a> {
         let (mut content, mut reasoning_content, mut reasoning, mut refusal) = (None, None, None, None);
         let (mut details, mut tool_calls, mut function_call) = (None, None, None);
         json.object(|json, key| match key {
-            "content" => once(&mut content, json.piece()?),
-            "reasoning_content" => once(&mut reasoning_content, json.size()?),
-            "reasoning" => once(&mut reasoning, json.size()?),
+            "content" => once(&mut content, json.slot(CONTENT, Json::piece)?),
+            "reasoning_content" => once(&mut reasoning_content, json.slot(REASONING_CONTENT, Json::size)?),
+            "reasoning" => once(&mut reasoning, json.slot(REASONING, Json::size)?),
             "refusal" => once(&mut refusal, json.size()?),
             "reasoning_details" => once(&mut details, json.null()?),
             "tool_calls" => once(&mut tool_calls, json.null()?),
@@ -266,6 +285,29 @@ impl<'a> Message<'a> {
             ..Self::default()
         })
     }
+}
+
+/// A plain chunk of the form of the one before it; as [`read`] reads it.
+fn like_the_last(data: &str, learnt: &mut Learnt) -> Option<Said> {
+    let (mut content, mut padding) = (Piece::default(), Size::default());
+    let (mut reasoning_content, mut reasoning) = (Size::default(), Size::default());
+    learnt.form.read("", data, |json, slot| {
+        match slot {
+            CONTENT => content = json.piece()?,
+            REASONING_CONTENT => reasoning_content = json.size()?,
+            REASONING => reasoning = json.size()?,
+            _ => padding = json.size()?,
+        }
+        Some(())
+    })?;
+    let (inline, text) = learnt.think.split(&content.0);
+    let raw = reasoning_content.chars.max(reasoning.chars);
+    if raw > 0 {
+        learnt.think.tell_apart();
+    }
+    learnt.reasoning_chars += u64::from(inline + raw);
+    let most = [(Kind::Reasoning, inline + raw), (Kind::Summary, 0), (Kind::Text, text), (Kind::Tool, 0)];
+    Some(Said { item_index: learnt.form.item_index, padding: padding.bytes, ..Said::most(most) })
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the last step of two functions that can fail")]
@@ -421,7 +463,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::skim::tests::{broken, event, recorded, same};
+    use super::super::skim::tests::{broken, event, recorded, same, same_after, text};
     use super::*;
 
     fn check(data: &str) {
@@ -475,6 +517,48 @@ mod tests {
         fn broken_chunks_are_read_as_serde_reads_them(data in broken(usual())) {
             check(&data);
         }
+    }
+
+    const FIXED: &str = r#"{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"a b","reasoning_content":null},"finish_reason":null}],"obfuscation":"xy"}"#;
+
+    fn ours(data: &str, learnt: &mut Learnt) -> serde_json::Result<Said> {
+        Chat.event("", data, learnt)
+    }
+
+    fn theirs(data: &str, learnt: &mut Learnt) -> serde_json::Result<Said> {
+        read(&serde_json::from_str(data)?, learnt)
+    }
+
+    proptest! {
+        /// A chunk like the one before, and one that is nearly like it, reads as serde reads it.
+        #[test]
+        fn the_kept_form_changes_nothing(
+            before in usual(), next in prop_oneof![usual(), broken(usual())],
+            content in text(), thought in text(), nearly in broken(Just(FIXED.to_owned())),
+        ) {
+            same_after(&before, &next, ours, theirs);
+            same_after(FIXED, &nearly, ours, theirs);
+            let alike = FIXED.replacen("\"a b\"", &content, 1).replacen("_content\":null", &format!("_content\":{thought}"), 1);
+            same_after(FIXED, &alike, ours, theirs);
+            let mut learnt = Learnt::default();
+            prop_assert!(ours(FIXED, &mut learnt).is_ok());
+            prop_assert!(like_the_last(&alike, &mut learnt).is_some(), "{}", alike);
+        }
+    }
+
+    #[test]
+    fn recorded_chunks_are_mostly_like_the_one_before() {
+        let (mut learnt, mut reference) = (Learnt::default(), Learnt::default());
+        let (mut chunks, mut alike) = (0, 0);
+        for data in recorded() {
+            if data.contains("chat.completion.chunk") {
+                chunks += 1;
+                alike += u32::from(learnt.form.read("", &data, |json, _| json.piece().map(drop)).is_some());
+            }
+            assert_eq!(ours(&data, &mut learnt).ok(), theirs(&data, &mut reference).ok(), "{data}");
+            assert_eq!(format!("{learnt:?}"), format!("{reference:?}"), "{data}");
+        }
+        assert!(chunks > 2000 && alike * 10 > chunks * 5, "{alike} of {chunks}");
     }
 
     #[test]

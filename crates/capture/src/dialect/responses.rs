@@ -13,11 +13,17 @@ use serde_json::Value;
 use sseismo_trace::{Api, Kind, Outcome, Phase, Usage};
 
 use super::field::{Few, Piece, Size};
-use super::skim::{self, once};
+use super::skim::{self, Form, Json, Spans, once};
 use super::{Dialect, Learnt, Marks, Said, arguments_at, count, list_at, text_at};
 
 #[derive(Debug)]
 pub(super) struct Responses;
+
+/// Values of a text delta that change from event to event.
+const DELTA: u8 = 0;
+const TOKENS: u8 = 1;
+const NUMBER: u8 = 2;
+const PADDING: u8 = 3;
 
 /// A delta of text, of whatever kind.
 #[derive(Default, Deserialize)]
@@ -137,7 +143,12 @@ impl Dialect for Responses {
 
     fn event(&self, name: &str, data: &str, learnt: &mut Learnt) -> serde_json::Result<Said> {
         let name = Some(name).filter(|name| !name.is_empty() && *name != "message");
-        if let Some((kind, delta)) = TextDelta::skim(name, data) {
+        if let Some((kind, delta)) = TextDelta::like_the_last(name, data, &learnt.form) {
+            return Ok(delta.said(kind, learnt));
+        }
+        if let Some((kind, delta, spans)) = TextDelta::skim(name, data) {
+            let named = name.unwrap_or_default();
+            learnt.form.keep(named, data, &spans, Some(kind), delta.output_index);
             return Ok(delta.said(kind, learnt));
         }
         read(name, data, learnt)
@@ -243,26 +254,41 @@ fn named(name: &str, data: &str, learnt: &mut Learnt) -> serde_json::Result<Said
 }
 
 impl TextDelta {
+    /// A text delta of the form of the one before it.
+    fn like_the_last(name: Option<&str>, data: &str, form: &Form) -> Option<(Kind, Self)> {
+        let mut like = Self { output_index: form.item_index, ..Self::default() };
+        form.read(name.unwrap_or_default(), data, |json, slot| {
+            match slot {
+                DELTA => like.delta = json.size()?,
+                TOKENS => like.delta_tokens = json.number()?,
+                NUMBER => like.sequence_number = json.number()?,
+                _ => like.obfuscation = json.size()?,
+            }
+            Some(())
+        })?;
+        Some((form.kind?, like))
+    }
+
     /// The usual forms of a text delta, of its kind; the name may be the `type` within.
-    fn skim(name: Option<&str>, data: &str) -> Option<(Kind, Self)> {
+    fn skim(name: Option<&str>, data: &str) -> Option<(Kind, Self, Spans)> {
         let mut kind = match name {
             Some(name) => Some(content(name)?),
             None => None,
         };
         let (mut named, mut delta, mut tokens, mut item, mut seq, mut padding) =
             (None, None, None, None, None, None);
-        skim::object(data, |json, key| match key {
+        let spans = skim::object(data, |json, key| match key {
             "type" if name.is_none() => {
                 kind = Some(content(&json.piece()?.0)?);
                 once(&mut named, ())
             }
             // Not in a text delta, and read from events without a name.
             "item" => None,
-            "delta" => once(&mut delta, json.size()?),
-            "delta_tokens" => once(&mut tokens, json.number()?),
+            "delta" => once(&mut delta, json.slot(DELTA, Json::size)?),
+            "delta_tokens" => once(&mut tokens, json.slot(TOKENS, Json::number)?),
             "output_index" => once(&mut item, json.number()?),
-            "sequence_number" => once(&mut seq, json.number()?),
-            "obfuscation" => once(&mut padding, json.size()?),
+            "sequence_number" => once(&mut seq, json.slot(NUMBER, Json::number)?),
+            "obfuscation" => once(&mut padding, json.slot(PADDING, Json::size)?),
             _ => json.skip(),
         })?;
         let delta = Self {
@@ -272,7 +298,7 @@ impl TextDelta {
             sequence_number: seq.flatten(),
             obfuscation: padding.unwrap_or_default(),
         };
-        Some((kind?, delta))
+        Some((kind?, delta, spans))
     }
 
     fn said(&self, kind: Kind, learnt: &mut Learnt) -> Said {
@@ -330,7 +356,7 @@ fn learn(answer: &Answer<'_>, learnt: &mut Learnt) {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::skim::tests::{broken, event, recorded, same};
+    use super::super::skim::tests::{broken, event, recorded, same, same_after, text};
     use super::*;
 
     const NAMES: [Option<&str>; 3] =
@@ -375,6 +401,54 @@ mod tests {
                 check(name, &data);
             }
         }
+    }
+
+    proptest! {
+        /// An event like the one before, and one that is nearly like it, reads as serde reads it.
+        #[test]
+        fn the_kept_form_changes_nothing(before in usual(), next in prop_oneof![usual(), broken(usual())], text in text(), n in any::<u16>()) {
+            let alike = |text: &str, n: u16| format!(
+                r#"{{"type":"response.reasoning_text.delta","sequence_number":{n},"item_id":"a","output_index":1,"delta":{text},"obfuscation":"{n:x}"}}"#
+            );
+            let event = alike("\"a\"", 9);
+            for name in NAMES {
+                let ours = |data: &str, learnt: &mut Learnt| Responses.event(name.unwrap_or_default(), data, learnt);
+                let theirs = |data: &str, learnt: &mut Learnt| read(name, data, learnt);
+                same_after(&before, &next, ours, theirs);
+                same_after(&event, &alike(&text, n), ours, theirs);
+                let mut learnt = Learnt::default();
+                prop_assert!(ours(&event, &mut learnt).is_ok());
+                prop_assert!(TextDelta::like_the_last(name, &alike(&text, n), &learnt.form).is_some());
+            }
+        }
+
+        /// One changed place in an event that was like the one before.
+        #[test]
+        fn what_is_not_quite_of_the_form_is_read_anew(before in usual(), after in broken(Just(()).prop_map(|()| FIXED.to_owned()))) {
+            let ours = |data: &str, learnt: &mut Learnt| Responses.event("", data, learnt);
+            let theirs = |data: &str, learnt: &mut Learnt| read(None, data, learnt);
+            same_after(FIXED, &after, ours, theirs);
+            same_after(&before, &after, ours, theirs);
+        }
+    }
+
+    const FIXED: &str = r#"{"type":"response.output_text.delta","sequence_number":7,"output_index":0,"delta":"a b","obfuscation":"xy"}"#;
+
+    #[test]
+    fn recorded_events_are_mostly_like_the_one_before() {
+        let (mut ours, mut reference) = (Learnt::default(), Learnt::default());
+        let (mut deltas, mut alike) = (0, 0);
+        for data in recorded() {
+            let step: Step<'_> = serde_json::from_str(&data).unwrap_or_default();
+            if content(&step.kind.0).is_some() {
+                deltas += 1;
+                alike += u32::from(TextDelta::like_the_last(None, &data, &ours.form).is_some());
+            }
+            let (a, b) = (Responses.event("", &data, &mut ours), read(None, &data, &mut reference));
+            assert_eq!(a.ok(), b.ok(), "{data}");
+            assert_eq!(format!("{ours:?}"), format!("{reference:?}"), "{data}");
+        }
+        assert!(alike * 10 > deltas * 8, "{alike} of {deltas}");
     }
 
     #[test]

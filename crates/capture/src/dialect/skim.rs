@@ -8,6 +8,11 @@
 
 use super::field::{Piece, Size, small};
 
+mod form;
+
+pub(super) use form::Form;
+pub(super) use form::Spans;
+
 /// Deeper values are left to serde, which needs no stack for them.
 const DEPTH: u8 = 16;
 
@@ -17,6 +22,7 @@ pub(super) struct Json<'a> {
     text: &'a str,
     at: usize,
     depth: u8,
+    spans: Spans,
 }
 
 /// A string as it stands in the JSON.
@@ -27,17 +33,18 @@ struct Raw<'a> {
     excess: Size,
 }
 
-/// Reads a text that is one object: `field` is called with each key and must consume the key's value.
+/// Reads a text that is one object: `field` is called with each key and must consume the key's value. Says
+/// where the values stood that [`Json::slot`] read.
 #[inline]
 pub(super) fn object<'a>(
     text: &'a str,
     field: impl FnMut(&mut Json<'a>, &'a str) -> Option<()>,
-) -> Option<()> {
-    let mut json = Json { text, at: 0, depth: 0 };
+) -> Option<Spans> {
+    let mut json = Json::new(text);
     json.blank();
     json.object(field)?;
     json.blank();
-    (json.at == text.len()).then_some(())
+    (json.at == text.len()).then_some(json.spans)
 }
 
 /// Keeps the value of a field, which may come once.
@@ -47,6 +54,27 @@ pub(super) fn once<T>(slot: &mut Option<T>, value: T) -> Option<()> {
 }
 
 impl<'a> Json<'a> {
+    fn new(text: &'a str) -> Self {
+        Self { text, at: 0, depth: 0, spans: Spans::default() }
+    }
+
+    /// Reads a string, a number or `null` that may be another in the next event; `slot` tells it from others.
+    #[inline]
+    pub(super) fn slot<T>(&mut self, slot: u8, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        let from = self.at;
+        let value = read(self)?;
+        self.spans.push(slot, from, self.at);
+        Some(value)
+    }
+
+    /// Consumes exactly these bytes.
+    #[inline]
+    fn same(&mut self, bytes: &[u8]) -> Option<()> {
+        let rest = self.text.as_bytes().get(self.at..)?;
+        self.at += bytes.len();
+        rest.starts_with(bytes).then_some(())
+    }
+
     /// Reads an object, like [`object`].
     #[inline]
     pub(super) fn object(&mut self, mut field: impl FnMut(&mut Self, &'a str) -> Option<()>) -> Option<()> {
@@ -232,9 +260,7 @@ impl<'a> Json<'a> {
 
     #[inline]
     fn word(&mut self, word: &str) -> Option<()> {
-        let rest = self.text.as_bytes().get(self.at..)?;
-        self.at += word.len();
-        rest.starts_with(word.as_bytes()).then_some(())
+        self.same(word.as_bytes())
     }
 
     #[inline]
