@@ -2,15 +2,18 @@
 //!
 //! In: hyper's response body. Out: the same frames as [`TapBody`], and [`Piece`]s on a bounded queue. When
 //! the queue is full, pieces are dropped and their events counted; the body never waits for the analysis.
+//! Nor is the analysis woken for each piece, which would cost more than the analysis itself: see [`Watch::more`].
 //!
 //! HTTP/1.1 pieces carry the read that brought them, byte for byte, from the framing shadow. Under HTTP/2
 //! a task polls the body promptly, so that the connection's latest read is the frame's own; that is
 //! `attribution = frame`.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -18,6 +21,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use sseismo_trace::{Attribution, Micros};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout_at};
 
 use super::connector::Handle;
 use super::pump::QUEUE_BYTES;
@@ -26,6 +30,13 @@ use crate::clock;
 /// Bytes that may wait for the analysis of one stream, and pieces: more than it needs in a second.
 const WATCH_BYTES: usize = 1 << 20;
 const WATCH_PIECES: usize = 4_096;
+
+/// How long pieces gather after the analysis has looked. Notes wait for half a second anyway.
+const GATHER: Duration = Duration::from_millis(100);
+
+/// So much is looked at without waiting for that: an eighth of the queue.
+const MANY_BYTES: usize = WATCH_BYTES / 8;
+const MANY_PIECES: usize = WATCH_PIECES / 8;
 
 /// How a body ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,18 +60,87 @@ pub(crate) enum Piece {
     End { at: Micros, how: End },
 }
 
-/// Size of the queue between a body and its analysis.
+/// The queue between a body and its analysis.
 #[derive(Debug, Default)]
-struct Queued {
-    bytes: AtomicUsize,
-    pieces: AtomicUsize,
+struct Queue {
+    waiting: Mutex<Waiting>,
+    /// There is a piece again.
+    some: Notify,
+    /// There is more than should wait, or the end.
+    many: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    pieces: VecDeque<Piece>,
+    bytes: usize,
+}
+
+impl Waiting {
+    fn has_room(&self, bytes: usize) -> bool {
+        self.pieces.len() < WATCH_PIECES && self.bytes + bytes <= WATCH_BYTES
+    }
+}
+
+impl Queue {
+    fn with<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
+        change(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Adds a piece of `bytes` bytes unless the queue is full; whether there was room.
+    fn push(&self, piece: Piece, bytes: usize) -> bool {
+        let pieces = self.with(|waiting| {
+            if !waiting.has_room(bytes) {
+                return None;
+            }
+            waiting.bytes += bytes;
+            waiting.pieces.push_back(piece);
+            let many = waiting.bytes >= MANY_BYTES && waiting.bytes - bytes < MANY_BYTES;
+            Some((waiting.pieces.len(), many))
+        });
+        let Some((pieces, many)) = pieces else { return false };
+        self.woken(pieces, many || pieces == MANY_PIECES);
+        true
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        self.with(|waiting| waiting.has_room(bytes))
+    }
+
+    /// Adds what takes no room and must not be lost.
+    fn tell(&self, piece: Piece, last: bool) {
+        let pieces = self.with(|waiting| {
+            waiting.pieces.push_back(piece);
+            waiting.pieces.len()
+        });
+        self.woken(pieces, last);
+    }
+
+    /// Wakes the analysis when it waits for what there is now.
+    fn woken(&self, pieces: usize, many: bool) {
+        if pieces == 1 {
+            self.some.notify_one();
+        }
+        if many {
+            self.many.notify_one();
+        }
+    }
+
+    /// Moves everything that waits to `batch`, which is empty.
+    fn take(&self, batch: &mut VecDeque<Piece>) {
+        self.with(|waiting| {
+            waiting.bytes = 0;
+            std::mem::swap(&mut waiting.pieces, batch);
+        });
+    }
 }
 
 /// The analysing end.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    pieces: mpsc::UnboundedReceiver<Piece>,
-    queued: Arc<Queued>,
+    queue: Arc<Queue>,
+    /// Until when pieces gather, unless there are many.
+    gathers: Instant,
     pub(crate) attribution: Attribution,
     /// The read that completed the response's head, and when.
     pub(crate) head: (u32, Micros),
@@ -68,22 +148,27 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The next piece; `None` after the end.
-    pub(crate) async fn next(&mut self) -> Option<Piece> {
-        let piece = self.pieces.recv().await;
-        if let Some(Piece::Bytes { bytes, .. }) = &piece {
-            self.queued.bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
-            self.queued.pieces.fetch_sub(1, Ordering::Relaxed);
+    /// Waits for pieces and moves them to `batch`, which must be empty; the last piece of all is
+    /// [`Piece::End`]. The first piece after a silence comes at once; those that follow gather for
+    /// [`GATHER`], or until there are many. Nothing is lost when the future is dropped.
+    pub(crate) async fn more(&mut self, batch: &mut VecDeque<Piece>) {
+        // Either way it is time to look.
+        let _ = timeout_at(self.gathers, self.queue.many.notified()).await;
+        loop {
+            self.queue.take(batch);
+            if !batch.is_empty() {
+                break;
+            }
+            self.queue.some.notified().await;
         }
-        piece
+        self.gathers = Instant::now() + GATHER;
     }
 }
 
 /// Where pieces come from and go to: one per response.
 #[derive(Debug)]
 struct Feed {
-    pieces: mpsc::UnboundedSender<Piece>,
-    queued: Arc<Queued>,
+    queue: Arc<Queue>,
     handle: Option<Handle>,
     /// Number of the response on its connection, under HTTP/1.1.
     exchange: Option<u64>,
@@ -98,8 +183,7 @@ struct Feed {
 
 impl Feed {
     fn new(handle: Option<Handle>, encoded: bool) -> (Self, Watch) {
-        let (sender, pieces) = mpsc::unbounded_channel();
-        let queued = Arc::<Queued>::default();
+        let queue = Arc::<Queue>::default();
         let http2 = handle.as_ref().is_some_and(|handle| handle.http2);
         let claimed = handle.as_ref().filter(|_| !http2).and_then(|handle| handle.ledger.claim());
         let latest = handle.as_ref().and_then(|handle| handle.ledger.latest());
@@ -109,8 +193,7 @@ impl Feed {
             (false, None) => (Attribution::None, latest),
         };
         let feed = Self {
-            pieces: sender,
-            queued: Arc::clone(&queued),
+            queue: Arc::clone(&queue),
             handle: handle.clone(),
             exchange: claimed.map(|(number, _)| number),
             encoded,
@@ -119,9 +202,8 @@ impl Feed {
             dropping: false,
             ended: false,
         };
-        let watch =
-            Watch { pieces, queued, attribution, head: head.unwrap_or_else(|| (0, clock::now())), handle };
-        (feed, watch)
+        let head = head.unwrap_or_else(|| (0, clock::now()));
+        (feed, Watch { queue, gathers: Instant::now(), attribution, head, handle })
     }
 
     fn data(&mut self, mut bytes: Bytes) {
@@ -146,22 +228,21 @@ impl Feed {
     }
 
     fn hand_on(&mut self, bytes: Bytes, read: Option<u32>, at: Micros) {
-        let full = self.queued.pieces.load(Ordering::Relaxed) >= WATCH_PIECES
-            || self.queued.bytes.load(Ordering::Relaxed) + bytes.len() > WATCH_BYTES;
-        if full {
-            self.dropped += if self.encoded { 1 } else { blank_lines(&bytes) };
-            self.dropping = true;
-            return;
+        if self.dropping && self.queue.has_room(bytes.len()) {
+            self.tell_dropped();
         }
-        self.tell_dropped();
-        self.queued.bytes.fetch_add(bytes.len(), Ordering::Relaxed);
-        self.queued.pieces.fetch_add(1, Ordering::Relaxed);
-        let _ = self.pieces.send(Piece::Bytes { bytes, read, at });
+        let size = bytes.len();
+        // A handle on the same bytes: only when they are dropped are they looked at here.
+        let copy = bytes.clone();
+        if !self.queue.push(Piece::Bytes { bytes, read, at }, size) {
+            self.dropped += if self.encoded { 1 } else { blank_lines(&copy) };
+            self.dropping = true;
+        }
     }
 
     fn tell_dropped(&mut self) {
         if std::mem::replace(&mut self.dropping, false) {
-            let _ = self.pieces.send(Piece::Dropped { events: std::mem::take(&mut self.dropped) });
+            self.queue.tell(Piece::Dropped { events: std::mem::take(&mut self.dropped) }, false);
         }
     }
 
@@ -170,7 +251,7 @@ impl Feed {
             return;
         }
         self.tell_dropped();
-        let _ = self.pieces.send(Piece::End { at: clock::now(), how });
+        self.queue.tell(Piece::End { at: clock::now(), how }, true);
         if let (Some(handle), Some(exchange)) = (&self.handle, self.exchange) {
             handle.ledger.release(exchange);
         }
@@ -373,15 +454,47 @@ mod tests {
         feed.end(End::Complete);
         drop(feed);
         let (mut kept, mut dropped) = (0, 0);
-        while let Some(piece) = watch.next().await {
+        let mut batch = VecDeque::new();
+        watch.more(&mut batch).await;
+        assert!(
+            matches!(batch.back(), Some(Piece::End { how: End::Complete, .. })),
+            "all of it came at once"
+        );
+        for piece in batch {
             match piece {
                 Piece::Bytes { .. } => kept += 1,
                 Piece::Dropped { events } => dropped += events,
-                Piece::End { how, .. } => assert_eq!(how, End::Complete),
+                Piece::End { .. } => {}
             }
         }
         assert_eq!(kept + dropped, sent);
         assert!(kept * event.len() as u64 <= WATCH_BYTES as u64 && dropped > 0, "{kept} {dropped}");
+    }
+
+    /// The first piece comes at once, the next ones together: after a while, when there are many, or with the end.
+    #[tokio::test(start_paused = true)]
+    async fn pieces_gather() {
+        let (mut feed, mut watch) = Feed::new(None, false);
+        let mut batch = VecDeque::new();
+        let mut look = async |watch: &mut Watch| {
+            let since = Instant::now();
+            watch.more(&mut batch).await;
+            (batch.drain(..).count(), since.elapsed())
+        };
+        let event = Bytes::from_static(b"data: x\n\n");
+        feed.data(event.clone());
+        assert_eq!(look(&mut watch).await, (1, Duration::ZERO));
+        feed.data(event.clone());
+        feed.data(event.clone());
+        let (pieces, took) = look(&mut watch).await;
+        assert!(pieces == 2 && took >= GATHER && took < GATHER * 2, "{pieces} after {took:?}");
+        for _ in 0..MANY_PIECES {
+            feed.data(event.clone());
+        }
+        assert_eq!(look(&mut watch).await, (MANY_PIECES, Duration::ZERO));
+        feed.data(event.clone());
+        feed.end(End::Complete);
+        assert_eq!(look(&mut watch).await, (2, Duration::ZERO));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! and its end with all that is known. The analysis of a body runs in a task of its own; nothing that it
 //! does delays the exchange, and when nobody takes the notes they are dropped and counted.
 
+use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
@@ -343,18 +344,22 @@ async fn analyse(observer: Observer, mut draft: Draft, mut watch: Watch, media: 
     let mut body = Follow::new(&head, encoding.as_deref(), draft.started, watch.head.0, keep);
     draft.read_request(&observer);
     observer.note(Note::Begin(Box::new(draft.summary.clone())));
-    let mut due = None;
+    let (mut due, mut pieces, mut end) = (None, VecDeque::new(), None);
     let (ended, how) = loop {
-        let in_time = match due {
-            None => Some(watch.next().await),
-            Some(due) => tokio::time::timeout_at(due, watch.next()).await.ok(),
-        };
-        match in_time {
-            Some(Some(Piece::Bytes { bytes, read, at })) => body.bytes(bytes, read, at),
-            Some(Some(Piece::Dropped { events })) => body.dropped(events),
-            Some(Some(Piece::End { at, how })) => break (at, how),
-            Some(None) => break (clock::now(), End::Left),
-            None => {} // what waits is due to be noted
+        match due {
+            None => watch.more(&mut pieces).await,
+            // Too late, what waits is due to be noted.
+            Some(due) => drop(tokio::time::timeout_at(due, watch.more(&mut pieces)).await),
+        }
+        for piece in pieces.drain(..) {
+            match piece {
+                Piece::Bytes { bytes, read, at } => body.bytes(bytes, read, at),
+                Piece::Dropped { events } => body.dropped(events),
+                Piece::End { at, how } => end = Some((at, how)),
+            }
+        }
+        if let Some(end) = end {
+            break end;
         }
         let waiting = body.waiting();
         if waiting == 0 {
