@@ -56,7 +56,8 @@ impl Sketch {
     /// Values above `limit`, as far as bins tell.
     pub(crate) fn above(&self, limit: f64) -> u64 {
         let n = self.count();
-        let at = |rank: u64| self.quantile(share(rank, n.saturating_sub(1))).unwrap_or(0.0);
+        // The sketch takes the rank floor(q·(n − 1)): half a rank more keeps rounding from taking the one before.
+        let at = |rank: u64| self.quantile(share(2 * rank + 1, 2 * n.saturating_sub(1))).unwrap_or(0.0);
         // The first rank whose value is above.
         let (mut low, mut high) = (0, n);
         while low < high {

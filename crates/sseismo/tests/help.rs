@@ -16,7 +16,8 @@ fn each_verb_shows_examples_in_its_help() {
         .skip_while(|line| !line.starts_with("Commands:"))
         .skip(1)
         .take_while(|line| !line.is_empty())
-        .filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next())
+        .filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')))
+        .filter_map(|line| line.split_whitespace().next())
         .filter(|verb| *verb != "help")
         .collect();
     assert!(verbs.contains(&"analyze"), "{overview}");
