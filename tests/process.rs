@@ -15,6 +15,8 @@ pub struct Listening {
     child: Child,
     /// Where it listens.
     pub url: String,
+    /// Where a relay serves signals and metrics; empty for other verbs.
+    pub admin: String,
 }
 
 impl Listening {
@@ -27,7 +29,13 @@ impl Listening {
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
         let told: Value = serde_json::from_str(&line).expect("the address as JSON");
-        Self { child, url: told["listening"].as_str().expect("a URL").to_owned() }
+        let url = told["listening"].as_str().expect("a URL").to_owned();
+        Self { child, url, admin: told["admin"].as_str().unwrap_or_default().to_owned() }
+    }
+
+    /// The process's id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Asks for a graceful end, as a service manager does.

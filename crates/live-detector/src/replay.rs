@@ -112,6 +112,16 @@ impl Replay {
         self.late
     }
 
+    /// Lets everything happen that is due before `to`, for those who look on while it happens.
+    pub fn advance(&mut self, to: UtcMicros) {
+        self.until(to.0);
+    }
+
+    /// Whether a stream has not ended yet.
+    pub fn is_running(&self) -> bool {
+        !self.due.is_empty()
+    }
+
     /// Lets everything happen that is due before `until`.
     fn until(&mut self, until: i64) {
         while let Some(&Reverse((at, number))) = self.due.peek().filter(|Reverse((at, _))| *at < until) {

@@ -25,6 +25,8 @@ mod show;
 mod simulate;
 #[cfg(feature = "vote")]
 mod vote;
+#[cfg(feature = "watch")]
+mod watch;
 
 use std::process::ExitCode;
 
@@ -59,6 +61,8 @@ enum Verb {
     Relay(Box<relay::Args>),
     #[cfg(feature = "vote")]
     Vote(Box<vote::Args>),
+    #[cfg(feature = "watch")]
+    Watch(watch::Args),
 }
 
 fn main() -> ExitCode {
@@ -79,6 +83,8 @@ fn main() -> ExitCode {
         Verb::Relay(args) => relay::run(&args),
         #[cfg(feature = "vote")]
         Verb::Vote(args) => vote::run(&args),
+        #[cfg(feature = "watch")]
+        Verb::Watch(args) => watch::run(&args),
     };
     exit::code(outcome)
 }

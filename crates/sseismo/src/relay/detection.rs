@@ -23,7 +23,8 @@ use sseismo_live_detector::{Baselines, Detector, Options, Preset, State, View};
 use sseismo_router::admin::{Admin, Health};
 use sseismo_router::feed::Feed;
 use sseismo_router::metrics::{DetectorState, Loss, Meter, Metrics};
-use sseismo_trace::{Micros, Summary, UtcMicros};
+use sseismo_trace::parquet::{Manifest, StoredSignal, write_signals};
+use sseismo_trace::{Micros, SignalState, Summary, UtcMicros};
 use tokio::net::TcpListener;
 
 use crate::clock;
@@ -40,6 +41,11 @@ const WAIT: Duration = Duration::from_millis(250);
 const LATE: i64 = 1_000_000;
 /// Notes that are read before a tick, however many more there are.
 const BEFORE_TICK: usize = 4_096;
+
+/// Signals wait so long for the dataset, µs: each time makes a file.
+const STORE: i64 = 60_000_000;
+/// Signals that wait at most, when the dataset takes none.
+const UNSTORED: usize = 10_000;
 
 /// Time between two saves of what was learned, µs.
 const SAVE: i64 = 300_000_000;
@@ -142,8 +148,7 @@ impl Detecting {
         listened: Listened,
         recorder_lost: Option<Arc<AtomicU64>>,
     ) -> anyhow::Result<()> {
-        let saved = folder.map(|folder| folder.join(BASELINES));
-        let detector = match saved.as_deref().and_then(load) {
+        let detector = match folder.and_then(|folder| load(&folder.join(BASELINES))) {
             None => Detector::new(how.options()),
             Some(baselines) => {
                 tell(&format!("{} scopes are known from an earlier run", baselines.scopes.len()));
@@ -156,8 +161,10 @@ impl Detecting {
             feed: self.feed.clone(),
             metrics: Arc::clone(&self.metrics),
             lines: Some(how.lines()?),
-            baselines: saved,
+            dataset: folder.map(Path::to_owned),
             saved: clock::now(),
+            unstored: Vec::new(),
+            stored: clock::now(),
             recorder_lost,
             missed: listened.missed,
             told: Told::default(),
@@ -228,8 +235,11 @@ struct Host {
     metrics: Arc<Metrics>,
     /// `None` when nobody reads them any more.
     lines: Option<Box<dyn Write + Send>>,
-    baselines: Option<PathBuf>,
+    dataset: Option<PathBuf>,
     saved: UtcMicros,
+    /// Signals that are not in the dataset yet.
+    unstored: Vec<StoredSignal>,
+    stored: UtcMicros,
     recorder_lost: Option<Arc<AtomicU64>>,
     missed: Arc<AtomicU64>,
     told: Told,
@@ -272,12 +282,15 @@ impl Host {
         if now.0.abs_diff(self.saved.0) >= SAVE.cast_unsigned() {
             self.save(now);
         }
+        if now.0.abs_diff(self.stored.0) >= STORE.cast_unsigned() {
+            self.store(now);
+        }
     }
 
     fn tell(&mut self) {
         for signal in self.detector.take_signals() {
             self.metrics.signal(&signal);
-            if signal.state == sseismo_trace::SignalState::Onset {
+            if signal.state == SignalState::Onset {
                 self.told.onsets += 1;
             }
             if let (Some(lines), Ok(line)) = (&mut self.lines, serde_json::to_string(&signal))
@@ -288,6 +301,9 @@ impl Host {
                 }
                 self.lines = None;
             }
+            if self.dataset.is_some() && self.unstored.len() < UNSTORED {
+                self.unstored.push(signal.clone().into());
+            }
             self.feed.publish(signal);
         }
     }
@@ -295,21 +311,34 @@ impl Host {
     /// Writes what was learned beside the old and then in its place: a killed process leaves one of the two.
     fn save(&mut self, now: UtcMicros) {
         self.saved = now;
-        let Some(path) = &self.baselines else { return };
+        let Some(path) = self.dataset.as_ref().map(|folder| folder.join(BASELINES)) else { return };
         let written =
             serde_json::to_vec(&self.detector.save()).map_err(std::io::Error::from).and_then(|json| {
                 let fresh = path.with_extension("json.new");
                 std::fs::write(&fresh, json)?;
-                std::fs::rename(&fresh, path)
+                std::fs::rename(&fresh, &path)
             });
         if let Err(error) = written {
             tell(&format!("warning: what was learned cannot be kept in {}: {error}", path.display()));
         }
     }
 
+    /// Adds the signals that wait to the dataset; what it does not take is tried again.
+    fn store(&mut self, now: UtcMicros) {
+        self.stored = now;
+        let Some(folder) = self.dataset.as_ref().filter(|_| !self.unstored.is_empty()) else { return };
+        match write_signals(folder, Manifest::default(), &self.unstored, now) {
+            Ok(()) => self.unstored.clear(),
+            Err(error) => {
+                tell(&format!("warning: signals cannot be kept in {}: {error}", folder.display()));
+            }
+        }
+    }
+
     fn finish(mut self, now: UtcMicros) -> Told {
         self.tick(now);
         self.save(now);
+        self.store(now);
         self.told.missed = self.missed.load(Ordering::Relaxed);
         self.told
     }

@@ -2,6 +2,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::sync_channel;
 
 use sseismo_capture::tap::Record;
+use sseismo_trace::parquet::Dataset;
 use sseismo_trace::{Api, Outcome, Signal, SignalState};
 
 use super::*;
@@ -21,7 +22,7 @@ impl Write for Lines {
     }
 }
 
-fn host(baselines: Option<PathBuf>) -> (Host, Lines) {
+fn host(dataset: Option<PathBuf>) -> (Host, Lines) {
     let feed = Feed::new(1, 64);
     let metrics = Arc::new(Metrics::new(&feed));
     let lines = Lines::default();
@@ -31,8 +32,10 @@ fn host(baselines: Option<PathBuf>) -> (Host, Lines) {
         feed,
         metrics,
         lines: Some(Box::new(lines.clone())),
-        baselines,
+        dataset,
         saved: UtcMicros(0),
+        unstored: Vec::new(),
+        stored: UtcMicros(0),
         recorder_lost: None,
         missed: Arc::default(),
         told: Told::default(),
@@ -63,8 +66,9 @@ fn pass(host: &mut Host, summary: Summary) {
 }
 
 #[test]
-fn a_retry_storm_reaches_the_feed_the_lines_and_the_metrics() {
-    let (mut host, lines) = host(None);
+fn a_retry_storm_reaches_the_feed_the_lines_the_metrics_and_the_dataset() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut host, lines) = host(Some(folder.path().to_owned()));
     let mut id = 0;
     // A quiet time of one attempt per turn, then storms of six.
     for turn in 0..2_000_u64 {
@@ -73,7 +77,9 @@ fn a_retry_storm_reaches_the_feed_the_lines_and_the_metrics() {
             id += 1;
             pass(&mut host, attempt(id, turn, number, i64::try_from(turn).unwrap() * 10));
         }
-        host.tick(UtcMicros(i64::try_from(turn).unwrap() * 10_000_000 + 5_000_000));
+        if turn % 20 == 19 {
+            host.tick(UtcMicros(i64::try_from(turn).unwrap() * 10_000_000 + 5_000_000));
+        }
     }
     let written = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
     let told: Vec<Signal> = written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -84,6 +90,13 @@ fn a_retry_storm_reaches_the_feed_the_lines_and_the_metrics() {
     assert!(text.contains(r#"sseismo_signals_active{signature="retry-amplification""#), "{text}");
     assert!(text.contains("sseismo_detector_scopes 1\n"), "{text}");
     assert_eq!(host.finish(UtcMicros(20_005_000_000)).onsets, 1);
+    let mut stored = Vec::new();
+    let report = Dataset::open(folder.path()).unwrap().signals(|signal| {
+        stored.push(signal.signal.id);
+        std::ops::ControlFlow::Continue(())
+    });
+    assert!(report.unwrap().damaged.is_empty());
+    assert!(told.iter().all(|signal| stored.contains(&signal.id)), "{stored:?}");
 }
 
 #[test]
@@ -91,7 +104,7 @@ fn what_was_learned_outlives_the_process_and_a_torn_file_does_not_stop_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(BASELINES);
     assert!(load(&path).is_none());
-    let (mut host, _) = host(Some(path.clone()));
+    let (mut host, _) = host(Some(folder.path().to_owned()));
     for turn in 0..500 {
         pass(&mut host, attempt(turn, turn, 1, i64::try_from(turn).unwrap() * 10));
     }
