@@ -74,42 +74,46 @@ fn cells(results: &[Results], signature: SignatureId) -> impl Iterator<Item = Ce
     results.iter().map(move |of| Cell::new(of, signature))
 }
 
-/// One line a signature: how often it is right, how often wrong, and where it is worst.
+/// One line a signature: how often it is right, how often wrong, and the scenario where it is worst. Scenarios
+/// share their seeds, and with them sizes, so only runs of one scenario are independent: intervals are of these.
 pub(crate) fn signatures(results: &[Results]) {
     println!(
-        "| signature | detected (95 %) | worst | false alarms of runs judged (95 %) | worst | runs too few |"
+        "| signature | detected | worst scenario (95 %) | false alarms | worst scenario (95 %) | too few to judge |"
     );
     println!("|---|---|---|---|---|---|");
     for signature in SIGNATURES {
-        let (mut hits, mut shown, mut wrong, mut judged, mut few) = (0, 0, 0, 0, 0);
-        let (mut missed, mut accused) = (Vec::new(), Vec::new());
+        let (mut shown, mut innocent, mut few) = (Vec::new(), Vec::new(), 0);
         for cell in cells(results, signature) {
             few += cell.runs() - cell.judged();
-            if let Some(detected) = cell.detected() {
-                (hits, shown) = (hits + detected, shown + cell.runs());
-                missed.push((detected, cell.runs(), cell.of.truth.scenario));
-            }
-            if let Some(falsely) = cell.falsely() {
-                (wrong, judged) = (wrong + falsely, judged + cell.judged());
-                accused.push((falsely, cell.runs(), cell.of.truth.scenario));
-            }
+            shown.extend(cell.detected().map(|detected| (detected, cell.runs(), cell.of.truth.scenario)));
+            let falsely = cell.falsely().filter(|_| cell.judged() > 0);
+            innocent.extend(falsely.map(|falsely| (falsely, cell.judged(), cell.of.truth.scenario)));
         }
-        let worst_missed = missed.iter().min_by(|a, b| percent(a.0, a.1).total_cmp(&percent(b.0, b.1)));
-        let worst_accused = accused.iter().max_by(|a, b| percent(a.0, a.1).total_cmp(&percent(b.0, b.1)));
-        let worst = |worst: Option<&(u64, u64, &str)>, fine: bool| match worst {
-            Some((part, whole, name)) if !fine => format!("{:.1} % {name}", percent(*part, *whole)),
-            _ => "–".to_owned(),
-        };
+        let order = |a: &&Counted, b: &&Counted| percent(a.0, a.1).total_cmp(&percent(b.0, b.1));
         println!(
             "| `{}` | {} | {} | {} | {} | {few} |",
             signature.name(),
-            share(hits, shown),
-            worst(worst_missed, hits == shown),
-            share(wrong, judged),
-            worst(worst_accused, wrong == 0),
+            pooled(&shown),
+            worst(shown.iter().min_by(order)),
+            pooled(&innocent),
+            worst(innocent.iter().max_by(order)),
         );
     }
     println!();
+}
+
+/// Runs that count, runs, and the scenario.
+type Counted<'a> = (u64, u64, &'a str);
+
+fn pooled(cells: &[Counted<'_>]) -> String {
+    let (part, whole) = cells.iter().fold((0, 0), |sum, cell| (sum.0 + cell.0, sum.1 + cell.1));
+    format!("{part} of {whole}")
+}
+
+fn worst(cell: Option<&Counted<'_>>) -> String {
+    let Some(&(part, whole, name)) = cell else { return "–".to_owned() };
+    let [low, high] = wilson(part, whole).map(|share| 100.0 * share);
+    format!("{name}: {:.1} % ({low:.1}–{high:.1})", percent(part, whole))
 }
 
 /// Scenario × signature: share of alarms (or of the right word) and the median effect.
@@ -231,14 +235,6 @@ pub(crate) fn csv(results: &[Results]) -> Result<(), csv::Error> {
         }
     }
     Ok(out.flush()?)
-}
-
-fn share(part: u64, whole: u64) -> String {
-    if whole == 0 {
-        return "–".to_owned();
-    }
-    let [low, high] = wilson(part, whole).map(|share| 100.0 * share);
-    format!("{part} of {whole}: {:.1} % ({low:.1}–{high:.1})", percent(part, whole))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "numbers of runs")]
