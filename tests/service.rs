@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use sseismo_tests::{Listening, Peer, Program, free_port, needs, root, run, sseismo};
+use sseismo_trace::parquet::Dataset;
 
 #[path = "service/http.rs"]
 mod http;
@@ -180,6 +181,54 @@ fn views_come_to_those_who_ask() {
     let wrong = run(&["watch", &stand.relay.url]);
     let said = String::from_utf8_lossy(&wrong.stderr);
     assert!(wrong.status.code() == Some(2) && said.contains("admin address"), "{said}");
+}
+
+/// Streams that burst by the write-ups' literal rule: the signal reaches server-sent events, JSON, metrics,
+/// `watch` and the dataset, and a reader that was away gets what it missed.
+#[test]
+fn a_burst_is_told_everywhere() {
+    let stand = Stand::new("tests/service/bursts.toml", &["--preset", "write-up"]);
+    let admin = stand.relay.admin.clone();
+    let mut watch = sseismo();
+    watch.args(["watch", &admin]).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut watch = Ends(watch.spawn().expect("the binary starts"));
+    let mut events = Events::open(&format!("{admin}/signals"), None);
+    stand.traffic(3, 3);
+    let onset = events.find(|event| event.name == "onset" && event.data.contains(r#""signature":"burst""#));
+
+    let active = get(&format!("{admin}/signals"), &["Accept: application/json"]).1;
+    let active: serde_json::Value = serde_json::from_str(&active).expect("JSON");
+    assert_eq!(active[0]["target"]["model"], "gpt-5.5", "{active:#}");
+    let metrics = get(&format!("{admin}/metrics"), &[]).1;
+    assert!(sum(&metrics, "sseismo_signals_active") >= 1.0, "{metrics}");
+    // Another run's id is none of ours, so the reader is told what goes on; its own last id, and it has it all.
+    let again = Events::open(&format!("{admin}/signals"), Some("1-0")).find(|event| event.name == "onset");
+    assert_eq!((again.id, &again.data), (onset.id, &onset.data));
+
+    let mut line = String::new();
+    let told = watch.0.stdout.take().expect("piped");
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(told), &mut line).expect("a line");
+    assert!(line.contains("onset") && line.contains("burst") && line.contains("model=gpt-5.5"), "{line}");
+
+    let Stand { folder, relay, _upstream } = stand;
+    relay.end();
+    let dataset = Dataset::open(&folder.path().join("traces")).expect("a dataset");
+    let mut stored = Vec::new();
+    let report = dataset.signals(|stored_signal| {
+        stored.push(serde_json::to_string(&stored_signal.signal).expect("JSON"));
+        std::ops::ControlFlow::Continue(())
+    });
+    assert!(report.expect("the table").damaged.is_empty() && stored.contains(&onset.data), "{stored:?}");
+}
+
+/// A process that ends with the test.
+struct Ends(std::process::Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// A run's baselines are there for the next one, in the dataset's folder.
