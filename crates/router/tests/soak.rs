@@ -135,8 +135,13 @@ async fn soak(seed: u64, requests: usize, at_once: usize) -> BTreeMap<String, u6
     let (a, b) = (Sim::paced("1ms", 8, FAULTS).await, Sim::paced("1ms", 8, "").await);
     let limit = "first_content_timeout = \"200ms\"\nheaders_timeout = \"200ms\"";
     let (one, other) = ("retry_budget = 0.5", "retry_budget = 1.0\nfallback_in_flight = 1000");
-    let settings = "[breaker]\ncooldown = \"50ms\"\nmax_cooldown = \"100ms\"\n";
-    let text = |route: &str| format!("{}{settings}", a_then_b(a.address, b.address, limit, route));
+    // By turns breakers that open all the time, and breakers that let every fault through.
+    let strict = "[breaker]\ncooldown = \"50ms\"\nmax_cooldown = \"100ms\"\n";
+    let lax = "[breaker]\nfailures = 1000\nopen_at = 0.99\n";
+    let text = |route: &str| {
+        let breaker = if route == one { strict } else { lax };
+        format!("{}{breaker}", a_then_b(a.address, b.address, limit, route))
+    };
     let empty = held();
     let relay = Relay::start(&text(one)).await;
     let client = Client::builder(TokioExecutor::new()).build_http::<http_body_util::Full<bytes::Bytes>>();

@@ -43,7 +43,7 @@ mod tests;
 mod verdict;
 mod whole;
 
-pub use baseline::Unit;
+pub use baseline::{Unit, sends_large_frames};
 pub use evidence::Evidence;
 pub use tally::{MUCH_TOKENS, STALL_MAX};
 pub use verdict::HEALTHY;

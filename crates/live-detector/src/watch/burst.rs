@@ -19,9 +19,9 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 use sseismo_analysis::flush::{Flush, Frames, Gap, Grouper};
-use sseismo_analysis::signature::burst::{HEALTHY, MUCH_TOKENS, STALL_MAX, Unit};
+use sseismo_analysis::signature::burst::{HEALTHY, MUCH_TOKENS, STALL_MAX, Unit, sends_large_frames};
 use sseismo_analysis::stats::real;
-use sseismo_trace::{Api, Cause, Delta, Detail, Evidence, Micros, UtcMicros};
+use sseismo_trace::{Cause, Delta, Detail, Evidence, Micros, UtcMicros};
 
 use super::{Alarm, Call, Standing, Watch, write_up};
 use crate::budget::Share;
@@ -261,7 +261,7 @@ impl Watch for Burst {
             Some(model) => BurstStream::new(model),
         };
         let alone = !self.model.as_ref().is_some_and(BurstModel::decides);
-        let groups = (alone && call.summary.api != Some(Api::GenerateContent))
+        let groups = (alone && !sends_large_frames(call.summary))
             .then(|| Box::new(Groups { frames: Frames::default(), grouper: Grouper::coarse() }));
         let live = Live { started: call.started, state, told: Tally::default(), groups, flagged: false };
         self.streams.insert(call.summary.stream_id, live);

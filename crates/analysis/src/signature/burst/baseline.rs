@@ -202,7 +202,7 @@ impl Baseline {
 }
 
 /// Gemini's thoughts come in frames of 360 characters at the median, whatever API passes them on.
-fn sends_large_frames(summary: &Summary) -> bool {
+pub fn sends_large_frames(summary: &Summary) -> bool {
     summary.api == Some(Api::GenerateContent) || summary.model().is_some_and(|model| model.contains("gemini"))
 }
 
