@@ -3,7 +3,7 @@
 //! Encrypted reasoning, response ids and thinking signatures can be read by their issuer alone; sent to
 //! another organisation they fail at best and leak at worst. In: what answers issue ([`references::issued`])
 //! and what requests carry ([`references::carried`]). Out: the one organisation that may be asked. What is kept
-//! is a bounded map of keyed hashes, in memory and, where the configuration names one, in a [file](kept): without
+//! is a bounded map of keyed hashes, in memory and, where the configuration names one, in a file (`kept`): without
 //! it a restart forgets (see [`UnknownState`](crate::config::UnknownState)).
 
 use std::collections::HashMap;
