@@ -1,8 +1,9 @@
 //! What the live path costs: CPU time per event of the detector and of the metrics, and memory per stream.
 //!
 //! Streams of made-up gaps (log-normal, median 20 ms, seeded) come in notes as the tap cuts them, round robin
-//! over the streams that are open. CPU time is the kernel's account of this thread, so a busy machine does not
-//! change it much.
+//! over the streams that are open: a hundred new ones each 30 s of their time. What scopes learn at first, and
+//! their thresholds, come once and are told apart. CPU time is the kernel's account of this thread, so a busy
+//! machine does not change it much.
 //!
 //! ```text
 //! cargo run --release -p sseismo --no-default-features --features relay --example live_bench -- [EVENTS]
@@ -22,6 +23,8 @@ const OPEN: u64 = 100;
 /// Events of one stream, and of one note of it: half a second at this pace.
 const EVENTS: usize = 1_000;
 const NOTE: usize = 25;
+/// Rounds in which scopes learn and thresholds are computed: told apart, for they come once.
+const WARM: usize = 10;
 /// Scopes.
 const MODELS: u64 = 8;
 
@@ -50,8 +53,15 @@ fn run(rounds: usize, tapes: &[Vec<Delta>], detect: bool, measure: bool) -> anyh
     let metrics = Arc::new(Metrics::new(&feed));
     let mut meter = metrics.meter();
     let mut detector = Detector::new(Options::default());
-    let before = cpu_ns()?;
-    for round in 0..rounds {
+    let mut before = cpu_ns()?;
+    for round in 0..WARM + rounds {
+        if round == WARM {
+            let spent = cpu_ns()? - before;
+            if detect && !measure {
+                println(&format!("{:<28} {:>7} ms, once", "learning, thresholds", spent / 1_000_000));
+            }
+            before = cpu_ns()?;
+        }
         let start = i64::try_from(round)? * 30_000_000;
         let summaries: Vec<Summary> =
             (0..OPEN).map(|i| summary(u64::try_from(round).unwrap_or(0) * OPEN + i, start)).collect();
