@@ -17,6 +17,7 @@
 //! | `keys`, `auth` | secrets → the key for the next request, the caller's name | `relay` |
 //! | `spend` | reported usage → dollars | `relay` |
 //! | `feed` | signals to everybody who listens | `relay` |
+//! | `order` | what steering decided, for those who steer other routers by it | `relay` |
 //! | `metrics` | what happened, for Prometheus | `relay` |
 //! | `admin` | serves the feed, the metrics and the state of health beside the traffic | `relay` |
 //! | `reload` | changes of that file → a new router with the old one's state | `relay` |
@@ -74,6 +75,8 @@ pub mod metrics;
 pub mod observe;
 #[cfg(feature = "relay")]
 pub mod operator;
+#[cfg(feature = "relay")]
+pub mod order;
 #[cfg(feature = "relay")]
 pub mod outcome;
 #[cfg(feature = "relay")]
