@@ -225,7 +225,11 @@ impl Access {
     pub fn begin(self: &Arc<Self>, entry: Entry) -> Open {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
-        Open { access: Arc::clone(self), entry: Entry { id: format!("{id:016x}"), ..entry } }
+        Open {
+            access: Arc::clone(self),
+            entry: Entry { id: format!("{id:016x}"), ..entry },
+            remembered: true,
+        }
     }
 
     /// The request with this id, if it is over and still remembered.
@@ -254,6 +258,17 @@ pub struct Open {
     access: Arc<Access>,
     /// What is known of it.
     pub entry: Entry,
+    remembered: bool,
+}
+
+impl Open {
+    /// It will be logged and counted, and not remembered: strangers must not push out what operators look for.
+    #[must_use]
+    pub fn forgotten(self) -> Self {
+        let mut open = self;
+        open.remembered = false;
+        open
+    }
 }
 
 impl Drop for Open {
@@ -263,6 +278,9 @@ impl Drop for Open {
         entry.total();
         for sink in &self.access.sinks {
             sink(&entry);
+        }
+        if !self.remembered {
+            return;
         }
         let mut last = self.access.last();
         if last.len() == REMEMBERED {

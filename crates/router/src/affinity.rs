@@ -1,8 +1,8 @@
 //! Which organisation issued the state that a request carries.
 //!
 //! Encrypted reasoning, response ids and thinking signatures can be read by their issuer alone; sent to
-//! another organisation they fail at best and leak at worst. In: what answers issue ([`references::issued`])
-//! and what requests carry ([`references::carried`]). Out: the one organisation that may be asked. What is kept
+//! another organisation they fail at best and leak at worst. In: what answers issue ([`Learner`])
+//! and what requests carry ([`references::carried`], [`paths::carried`]). Out: the one organisation that may be asked. What is kept
 //! is a bounded map of keyed hashes, in memory and, where the configuration names one, in a file (`kept`): without
 //! it a restart forgets (see [`UnknownState`](crate::config::UnknownState)).
 
@@ -16,7 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sha2::{Digest as _, Sha256};
 
 mod kept;
+mod learner;
+pub mod paths;
+mod pieces;
 pub mod references;
+
+pub use learner::Learner;
 
 use kept::Kept;
 
@@ -26,6 +31,10 @@ const GENERATION: usize = 100_000;
 /// The keyed hash of one reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StateKey(u64);
+
+/// The key of a reference whose text is not whole yet.
+#[derive(Clone, Debug)]
+struct PartialKey(Sha256);
 
 /// Who issued what a request carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,15 +127,25 @@ impl Affinity {
 
     /// The key of a reference's text.
     pub fn key(&self, reference: &str) -> StateKey {
-        let hash = Sha256::new_with_prefix(self.key).chain_update(reference).finalize();
-        let (first, _) = hash.split_first_chunk().unwrap_or((&[0; 8], &[]));
-        StateKey(u64::from_le_bytes(*first))
+        let mut key = self.begin();
+        key.push(reference);
+        key.key()
+    }
+
+    fn begin(&self) -> PartialKey {
+        PartialKey(Sha256::new_with_prefix(self.key))
     }
 
     /// `organisation` has issued these references.
     pub fn issued(&self, references: &[StateKey], organisation: &Arc<str>) {
+        if references.is_empty() {
+            return;
+        }
         let mut generations = self.locked();
         for reference in references {
+            if generations.young.get(reference) == Some(organisation) {
+                continue; // an item is named when it begins, when it ends and at the end of all
+            }
             generations.insert(*reference, organisation.clone());
             if let Some(unwritten) = &mut generations.unwritten {
                 unwritten.push((*reference, organisation.clone()));
@@ -146,6 +165,18 @@ impl Affinity {
             (false, 1) => Issuer::One(found.remove(0)),
             (false, _) => Issuer::Several(found),
         }
+    }
+}
+
+impl PartialKey {
+    fn push(&mut self, text: &str) {
+        self.0.update(text);
+    }
+
+    fn key(&self) -> StateKey {
+        let hash = self.0.clone().finalize();
+        let (first, _) = hash.split_first_chunk().unwrap_or((&[0; 8], &[]));
+        StateKey(u64::from_le_bytes(*first))
     }
 }
 

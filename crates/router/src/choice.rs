@@ -24,7 +24,7 @@ use std::time::Duration;
 use sseismo_trace::Api;
 use tokio::time::Instant;
 
-use crate::affinity::{Affinity, Issuer, StateKey};
+use crate::affinity::{Affinity, Issuer, Learner, StateKey};
 use crate::breaker::{Breaker, State, Trip};
 use crate::budget::Budget;
 use crate::config::{Config, Route, UnknownState, Upstream};
@@ -221,11 +221,27 @@ impl Router {
         references.iter().map(|reference| self.affinity.key(reference)).collect()
     }
 
-    /// `upstream` has issued these references: requests that carry them stay with its organisation.
-    pub fn issued(&self, references: &[StateKey], upstream: &Upstream) {
-        if !references.is_empty() {
-            self.affinity.issued(references, &upstream.organisation);
-        }
+    /// Who learns what an answer of `upstream` issues: requests that carry that stay with its organisation.
+    /// `None` while there is one organisation only. `events`: it comes as events.
+    pub fn learner(&self, upstream: &Upstream, events: bool) -> Option<Learner> {
+        let learner = || Learner::new(self.affinity.clone(), upstream.organisation.clone(), events);
+        self.several.then(learner)
+    }
+
+    /// The route for a request that names no model: `model`, or, where its state was issued by an organisation
+    /// that has no upstream there, the first that has one.
+    pub fn home<'a>(&'a self, model: &'a str, state: &[StateKey]) -> &'a str {
+        let Issuer::One(organisation) = self.affinity.issuer(state) else { return model };
+        let has = |route: &&Arc<Route>| route.organisations().contains(&*organisation);
+        let routes = &self.config.routes;
+        let given = routes.iter().filter(|route| *route.model == *model);
+        given.chain(routes).find(has).map_or(model, |route| &route.model)
+    }
+
+    /// `upstream` has issued these references.
+    #[cfg(test)]
+    pub(crate) fn issued(&self, references: &[StateKey], upstream: &Upstream) {
+        self.affinity.issued(references, &upstream.organisation);
     }
 
     /// Takes in an active health check of an upstream.

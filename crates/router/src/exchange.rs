@@ -26,6 +26,7 @@ use sseismo_trace::{Api, Outcome as Ending, Summary};
 use tokio::time::{Instant, timeout_at};
 
 use crate::access::{Open, PassedOver, Tried};
+use crate::affinity::{Learner, paths};
 use crate::choice::{Attempt, Plan, Router, Stop};
 use crate::clock;
 use crate::hold::{Ended, Hold, Reading, Verdict};
@@ -39,6 +40,7 @@ mod head;
 pub(crate) mod note;
 mod send;
 
+pub(crate) use head::name_request;
 pub use send::Inbound;
 
 use note::Noted;
@@ -281,12 +283,21 @@ impl Exchange {
         };
         head::complete(&mut head, &told, &self.open.entry.id, answer.strip);
         let began = Duration::from_secs_f64(self.open.entry.attempts[place].started_ms / 1e3);
+        let learner = self.learner(&attempt, &answer.head);
         let settle = Settle { open: self.open, place, attempt, started: self.started, outcome, in_flight };
-        let issuing = issuing(&self.router, &settle.attempt, self.api);
         let keep_alive = self.shared.keep_alive.filter(|_| answer.reading.is_some());
         let began = self.started + began;
-        let body = Relayed::new(answer, settle, self.api, began, issuing, keep_alive);
+        let body = Relayed::new(answer, settle, self.api, began, learner, keep_alive);
         Response::from_parts(head, FrontBody::Relayed(Box::new(body)))
+    }
+
+    /// Who must learn what the answer issues; nobody where it issues nothing, cannot be read, or it does not
+    /// matter.
+    fn learner(&self, attempt: &Attempt, head: &response::Parts) -> Option<Learner> {
+        let issues = self.api.is_some() || paths::issues(self.head.uri.path());
+        let readable = head.status.is_success() && !head.headers.contains_key(CONTENT_ENCODING);
+        let events = !own::is_json(&head.headers);
+        (issues && readable).then(|| self.router.learner(&attempt.upstream, events)).flatten()
     }
 
     /// Nobody is left to ask: the last answer is passed on, or why there is none is said.
@@ -453,19 +464,16 @@ impl Start {
 /// Whether a request that an upstream has answered with a refusal may be sent to another one. What makes files
 /// or batches might have made them all the same.
 fn is_repeatable(head: &request::Parts) -> bool {
-    let generates =
-        ["/embeddings", "/moderations", "/rerank", "/count_tokens", "/input_tokens", "/completions"];
+    let generates = [
+        "/embeddings",
+        "/moderations",
+        "/rerank",
+        "/count_tokens",
+        "/input_tokens",
+        "/completions",
+        "/compact",
+    ];
     head.method.is_safe() || generates.iter().any(|end| head.uri.path().ends_with(end))
-}
-
-/// Who must learn what the answer issues: nobody while there is one organisation only.
-fn issuing(
-    router: &Arc<Router>,
-    attempt: &Attempt,
-    api: Option<Api>,
-) -> Option<(Arc<Router>, Arc<crate::config::Upstream>)> {
-    let matters = api.is_some() && router.several_organisations();
-    matters.then(|| (Arc::clone(router), Arc::clone(&attempt.upstream)))
 }
 
 fn passed_over(open: &mut Open, plan: &Plan) {

@@ -9,7 +9,8 @@
 //! | `GET /health`, `/ready` | whether the process lives; whether each route has somewhere to go |
 //! | an upgrade to a websocket | 426 at once: Codex CLI then takes server-sent events without a delay |
 //!
-//! A caller is known before anything but its head is read. Its credentials end here.
+//! A caller is known before anything but its head is read. Its credentials end here. Every request is logged, also
+//! one that is turned away at once; only probes of health and scrapes of metrics are not.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,10 +26,10 @@ use tokio::time::Instant;
 
 use crate::access::{Access, Entry, Open};
 use crate::admin::Admin;
-use crate::affinity::references;
+use crate::affinity::{StateKey, paths, references};
 use crate::choice::{Ask, Router, Stop};
 use crate::clock;
-use crate::exchange::{Exchange, Inbound, Shared, ms};
+use crate::exchange::{Exchange, Inbound, Shared, ms, name_request};
 use crate::inbound::{self, BadBody};
 use crate::observe::headers::is_http2_upgrade;
 use crate::own::{self, FrontBody};
@@ -84,10 +85,11 @@ impl Front {
     /// Answers one request. Never fails: what goes wrong on the way becomes a response of our own.
     pub async fn answer(&self, request: Request<Incoming>) -> Response<FrontBody> {
         let started = Instant::now();
-        if request.headers().contains_key(UPGRADE) && !is_http2_upgrade(request.headers()) {
-            return upgrade_refused();
-        }
         let api = dialect::by_path(request.uri().path()).map(dialect::Dialect::api);
+        let stranger = || self.begin(&request, api, None).forgotten();
+        if request.headers().contains_key(UPGRADE) && !is_http2_upgrade(request.headers()) {
+            return upgrade_refused(stranger(), started);
+        }
         if let Some(response) = self.health(&request) {
             return response;
         }
@@ -96,32 +98,38 @@ impl Front {
             None => None, // everybody who reaches the socket, which is loopback then
             Some(tokens) => match caller::name(tokens, request.headers()) {
                 Some(name) => Some(name.to_owned()),
-                None => return unauthorized(api),
+                None => return unauthorized(api, stranger(), started),
             },
         };
         let path = request.uri().path();
         if let ("/metrics" | "/signals", Some(admin)) = (path, &self.0.admin) {
             return admin.answer(&request).map(FrontBody::Admin);
         }
+        let mut open = self.begin(&request, api, caller);
         if !path.starts_with("/v1/") || climbs(path) {
             let message = "the relay serves paths under /v1/";
-            return own::error(api, StatusCode::NOT_FOUND, "not-found", message, None);
+            return refused(api, StatusCode::NOT_FOUND, "not-found", message, open, started);
         }
         if *request.method() == Method::GET && path == "/v1/models" {
+            (open.entry.status, open.entry.outcome) = (200, "models");
+            open.entry.duration_ms = ms(started.elapsed());
             return self.models();
         }
-        let entry = Entry {
+        let (head, body) = request.into_parts();
+        self.route(router, head, body, api, open, started).await
+    }
+
+    /// From now on the request will be logged.
+    fn begin(&self, request: &Request<Incoming>, api: Option<Api>, caller: Option<String>) -> Open {
+        self.0.access.begin(Entry {
             at: clock::now(),
             method: request.method().to_string(),
-            path: path.to_owned(),
+            path: request.uri().path().to_owned(),
             api,
             caller,
             outcome: "client-gone", // unless something better is learnt
             ..Entry::default()
-        };
-        let open = self.0.access.begin(entry);
-        let (head, body) = request.into_parts();
-        self.route(router, head, body, api, open, started).await
+        })
     }
 
     /// Reads the body, plans, and runs the exchange.
@@ -147,14 +155,16 @@ impl Front {
             return refused(api, StatusCode::BAD_REQUEST, "invalid-json", &message, open, started);
         }
         let members = members.unwrap_or_default();
-        let asked = Asked::of(&members, &router);
+        let mut asked = Asked::of(&members, &router);
         let caller = open.entry.caller.as_deref().unwrap_or_default();
         let now = Instant::now();
         let input = asked::input(&members, &inbound.decoded);
         let turn = self.0.turns.count(&head.headers, caller, asked.cache_key.as_deref(), input, now);
-        let matters = api.is_some() && router.several_organisations();
-        let carried = if matters { references::carried(&inbound.decoded) } else { Vec::new() };
-        let state = router.state_keys(&carried);
+        let named = members.text("model");
+        let state = state(&router, head.uri.path(), &inbound.decoded);
+        if named.is_none() {
+            asked.model = router.home(&asked.model, &state).to_owned();
+        }
         let ask = Ask {
             model: &asked.model,
             api,
@@ -163,7 +173,7 @@ impl Front {
             state: &state,
             session: turn.session,
         };
-        let (named, lacks_usage) = (members.text("model"), asked::lacks_usage(&members));
+        let lacks_usage = asked::lacks_usage(&members);
         (inbound.model, inbound.lacks_usage) = (named, lacks_usage);
         open.entry.model.clone_from(&asked.model);
         (open.entry.streamed, open.entry.client_attempt) = (asked.streamed, turn.attempt);
@@ -235,6 +245,16 @@ async fn read(
     Ok(Inbound { encoded: encoding.is_some(), raw, decoded, ..Inbound::default() })
 }
 
+/// What a request carries that its issuer alone can read; nothing while there is one organisation only.
+fn state(router: &Router, path: &str, body: &[u8]) -> Vec<StateKey> {
+    if !router.several_organisations() {
+        return Vec::new();
+    }
+    let mut carried = references::carried(body);
+    carried.extend(paths::carried(path).map(str::to_owned));
+    router.state_keys(&carried)
+}
+
 /// Whether a path would leave the base URL that it is joined to.
 fn climbs(path: &str) -> bool {
     let path = path
@@ -246,21 +266,17 @@ fn climbs(path: &str) -> bool {
     path.split('/').any(|segment| segment == "..")
 }
 
-fn upgrade_refused() -> Response<FrontBody> {
+fn upgrade_refused(open: Open, started: Instant) -> Response<FrontBody> {
     let message = "the relay speaks plain HTTP; use server-sent events";
-    let mut response = own::error(None, StatusCode::UPGRADE_REQUIRED, "upgrade-refused", message, None);
+    let status = StatusCode::UPGRADE_REQUIRED;
+    let mut response = refused(None, status, "upgrade-refused", message, open, started);
     response.headers_mut().insert(UPGRADE, HeaderValue::from_static("HTTP/1.1"));
     response
 }
 
-fn unauthorized(api: Option<Api>) -> Response<FrontBody> {
-    own::error(
-        api,
-        StatusCode::UNAUTHORIZED,
-        "invalid_api_key",
-        "the relay's token is missing or wrong",
-        None,
-    )
+fn unauthorized(api: Option<Api>, open: Open, started: Instant) -> Response<FrontBody> {
+    let message = "the relay's token is missing or wrong";
+    refused(api, StatusCode::UNAUTHORIZED, "invalid_api_key", message, open, started)
 }
 
 fn refused(
@@ -274,7 +290,9 @@ fn refused(
     open.entry.status = status.as_u16();
     open.entry.outcome = code;
     open.entry.duration_ms = ms(started.elapsed());
-    own::error(api, status, code, message, None)
+    let mut response = own::error(api, status, code, message, None);
+    name_request(response.headers_mut(), &open.entry.id);
+    response
 }
 
 fn not_taken(api: Option<Api>, bad: BadBody, open: Open, started: Instant) -> Response<FrontBody> {
@@ -294,7 +312,9 @@ fn stopped(api: Option<Api>, stop: &Stop, mut open: Open, started: Instant) -> R
     open.entry.outcome = stop.name();
     open.entry.duration_ms = ms(started.elapsed());
     let code = if matches!(stop, Stop::NoRoute { .. }) { "model_not_found" } else { stop.name() };
-    own::error(api, status, code, &stop.to_string(), stop.retry_after())
+    let mut response = own::error(api, status, code, &stop.to_string(), stop.retry_after());
+    name_request(response.headers_mut(), &open.entry.id);
+    response
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, SizeHint};
-use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 use sseismo_trace::Api;
@@ -62,6 +62,12 @@ impl Body for FrontBody {
             Self::Admin(body) => body.size_hint(),
         }
     }
+}
+
+/// Whether a body is one JSON document.
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
+    let media = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes).trim_ascii_start();
+    media.get(..16).is_some_and(|media| media.eq_ignore_ascii_case(b"application/json"))
 }
 
 /// JSON of the relay's own.

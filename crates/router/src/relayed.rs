@@ -13,22 +13,18 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
-use sseismo_capture::budget::BUDGET;
-use sseismo_capture::sse::Decoder;
 use sseismo_capture::tap::TapBody;
-use sseismo_trace::{Api, Body as Event, Chunk, Outcome as Ending, Summary};
+use sseismo_trace::{Api, Outcome as Ending, Summary};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::access::{Open, Tokens};
-use crate::affinity::references;
-use crate::choice::{Attempt, Router};
-use crate::config::Upstream;
+use crate::affinity::Learner;
+use crate::choice::Attempt;
 use crate::exchange::{Answer, ms, note::Noted};
 use crate::finish::{self, Boundary};
 use crate::hold::Reading;
@@ -50,7 +46,7 @@ pub struct Relayed {
     source: Option<TapBody>,
     reading: Option<Reading>,
     strip: Option<Strip>,
-    issue: Option<Issue>,
+    learner: Option<Learner>,
     boundary: Boundary,
     api: Option<Api>,
     began: Instant,
@@ -101,36 +97,6 @@ impl Settle {
     }
 }
 
-/// Learns which state the answer issues, before the client can send it back.
-#[derive(Debug)]
-struct Issue {
-    decoder: Option<Decoder>,
-    router: Arc<Router>,
-    upstream: Arc<Upstream>,
-}
-
-impl Issue {
-    fn look(&mut self, bytes: &[u8]) {
-        let Self { decoder, router, upstream } = self;
-        let Some(events) = decoder else { return };
-        let looked = events.push(Chunk { bytes, read: 0, at: None }, |frame| {
-            if let Event::Event { data, .. } = &frame.body {
-                issued(router, upstream, data.as_bytes());
-            }
-        });
-        if looked.is_err() {
-            *decoder = None;
-        }
-    }
-}
-
-fn issued(router: &Router, upstream: &Upstream, json: &[u8]) {
-    let references = references::issued(json);
-    if !references.is_empty() {
-        router.issued(&router.state_keys(&references), upstream);
-    }
-}
-
 /// How long the upstream has said nothing.
 #[derive(Debug)]
 struct Silence {
@@ -175,26 +141,21 @@ impl Silence {
 }
 
 impl Relayed {
-    /// `began` is when the answer's attempt began; `issuing` gets to know what state the answer issues.
+    /// `began` is when the answer's attempt began; `learner` gets to know what state the answer issues.
     pub(crate) fn new(
         answer: Answer,
         settle: Settle,
         api: Option<Api>,
         began: Instant,
-        issuing: Option<(Arc<Router>, Arc<Upstream>)>,
+        learner: Option<Learner>,
         keep_alive: Option<Duration>,
     ) -> Self {
         let now = Instant::now();
-        let issue = issuing.map(|(router, upstream)| Issue {
-            decoder: Some(Decoder::new(&BUDGET)),
-            router,
-            upstream,
-        });
         let mut relayed = Self {
             ready: VecDeque::with_capacity(answer.held.len()),
             source: answer.body,
             strip: answer.strip.then(Strip::default),
-            issue,
+            learner,
             boundary: Boundary::default(),
             api,
             began,
@@ -211,14 +172,11 @@ impl Relayed {
             let at = began + Duration::from_micros(u64::try_from(at.0).unwrap_or(0));
             settle.open.entry.first_content_ms = Some(ms(at.saturating_duration_since(settle.started)));
         }
-        let whole = relayed.source.is_none();
-        if let (true, Some(issue)) = (whole, &mut relayed.issue) {
-            issued(&issue.router, &issue.upstream, &answer.held.concat());
-        }
         for bytes in answer.held {
+            relayed.learn(&bytes);
             relayed.pass(bytes);
         }
-        if whole {
+        if relayed.source.is_none() {
             relayed.flush();
         }
         relayed
@@ -285,8 +243,13 @@ impl Relayed {
                 settle.first_content(now);
             }
         }
-        if let Some(issue) = &mut self.issue {
-            issue.look(bytes);
+        self.learn(bytes);
+    }
+
+    /// Learns what state the bytes issue.
+    fn learn(&mut self, bytes: &[u8]) {
+        if let Some(learner) = &mut self.learner {
+            learner.push(bytes);
         }
     }
 
@@ -299,6 +262,9 @@ impl Relayed {
     }
 
     fn flush(&mut self) {
+        if let Some(mut learner) = self.learner.take() {
+            learner.finish();
+        }
         if let Some(mut strip) = self.strip.take() {
             strip.finish(|bytes| self.ready.push_back(bytes));
         }

@@ -8,9 +8,12 @@
     reason = "a test stops at what it does not expect, and its bounds are in real time"
 )]
 
+#[path = "route/connections.rs"]
+mod connections;
 #[path = "route/lab.rs"]
-#[expect(dead_code, reason = "shared with the soak test")]
 mod lab;
+#[path = "route/state.rs"]
+mod state;
 #[path = "observe/upstream.rs"]
 #[expect(dead_code, reason = "shared with the tests of the observing relay")]
 mod upstream;
@@ -278,42 +281,6 @@ async fn a_client_that_leaves_takes_its_upstream_with_it() {
     }
 }
 
-/// What one organisation encrypted goes back to it, and to nobody else when it is gone.
-#[tokio::test]
-async fn state_stays_with_its_organisation() {
-    let a = Sim::start(&fault("http-error", "status = 500\nfrom = \"2s\"")).await;
-    let b = Sim::start("").await;
-    let started = Instant::now();
-    let text = format!(
-        "{}{}[[route]]\nmodel = \"m\"\ntiers = [[\"a\", \"b\"]]\n",
-        lab::upstream("a", a.address, ALL),
-        lab::upstream("b", b.address, ALL)
-    );
-    let relay = Relay::start(&text).await;
-    let id = loop {
-        let got = ask(&relay, "/v1/responses").await;
-        if got.header("x-sseismo-served-by") == "a" {
-            let at = got.text.find("\"resp_").unwrap() + 1;
-            break got.text[at..].split('"').next().unwrap().to_owned();
-        }
-    };
-    let before = b.hits().len();
-    let second =
-        body("/v1/responses").replace("\"model\"", &format!("\"previous_response_id\":\"{id}\",\"model\""));
-    for _ in 0..6 {
-        let got = send(request(relay.address, "/v1/responses", second.clone())).await;
-        assert_eq!((got.header("x-sseismo-served-by"), got.header("x-sseismo-reason")), ("a", "state"));
-    }
-    tokio::time::sleep(Duration::from_millis(2_050).saturating_sub(started.elapsed())).await;
-    for _ in 0..6 {
-        let got = send(request(relay.address, "/v1/responses", second.clone())).await;
-        assert!(got.head.status.is_server_error(), "{}", got.head.status);
-    }
-    let got = send(request(relay.address, "/v1/responses", second)).await;
-    assert!(got.text.contains("only `a` can read"), "{}", got.text);
-    assert_eq!(b.hits().len(), before, "state has crossed organisations");
-}
-
 /// Each upstream gets the operator's key for it, and nothing of the caller's, before and after a failover.
 #[tokio::test]
 async fn no_credential_of_the_caller_reaches_an_upstream() {
@@ -491,6 +458,14 @@ async fn what_is_not_allowed_is_refused_before_it_is_read() {
     assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
     relay.logged().await;
     assert_eq!(relay.access.latest(10)[2].caller.as_deref(), Some("me"));
+    // Strangers are logged, and push nobody out of what is remembered.
+    let outcomes = relay.outcomes();
+    for (outcome, times) in
+        [("invalid_api_key", 1), ("upgrade-refused", 1), ("request-too-large", 1), ("no-route", 1)]
+    {
+        assert_eq!(outcomes.get(outcome), Some(&times), "{outcome}: {outcomes:?}");
+    }
+    assert_eq!(relay.access.latest(10).len(), 3);
 }
 
 #[tokio::test]

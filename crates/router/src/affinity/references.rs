@@ -2,7 +2,7 @@
 //!
 //! | where | what |
 //! |---|---|
-//! | Responses | `encrypted_content` of reasoning items, `previous_response_id`, `conversation`, the answer's `id` |
+//! | Responses | `encrypted_content` of reasoning items, `previous_response_id`, `conversation`, the answer's `id`, those of its items; `item_reference`s and reasoning items that hold nothing but their `id` |
 //! | Messages | `signature` of thinking blocks, `data` of redacted ones |
 //! | Chat | `reasoning_details[].data` of encrypted ones and their `signature` (OpenRouter), `thought_signature` (Gemini) |
 
@@ -23,8 +23,9 @@ const SIGNED: [&str; 4] = ["thinking", "signature_delta", "reasoning.text", "rea
 const OPAQUE: [&str; 2] = ["redacted_thinking", "reasoning.encrypted"];
 
 /// One of these words stands in every answer that issues a reference.
-const WORDS: [&str; 6] = [
-    "\"resp_",
+const WORDS: [&str; 7] = [
+    "\"response\"",
+    "output_item",
     "encrypted_content",
     "ignature\"",
     "redacted_thinking",
@@ -37,14 +38,18 @@ const DEEPEST: u8 = 24;
 
 /// References that a request's body carries; what stands before a fault in its JSON counts.
 pub fn carried(body: &[u8]) -> Vec<String> {
-    walk(body, Ids { of_top: false, of: &["conversation"] })
+    walk(body, Ids { of_top: false, of: &["conversation"], of_each: &[], of_references: true })
 }
 
 /// References that an answer, or the JSON of one of its events, issues.
 pub fn issued(json: &[u8]) -> Vec<String> {
     // Most events are text deltas: look before parsing.
     let interesting = WORDS.iter().any(|word| memchr::memmem::find(json, word.as_bytes()).is_some());
-    if interesting { walk(json, Ids { of_top: true, of: &["response", "conversation"] }) } else { Vec::new() }
+    if !interesting {
+        return Vec::new();
+    }
+    let of = &["response", "conversation", "item"];
+    walk(json, Ids { of_top: true, of, of_each: &["output"], of_references: false })
 }
 
 /// Which objects' `id` is a reference.
@@ -53,12 +58,16 @@ struct Ids {
     of_top: bool,
     /// Names of such objects; a string under such a name is a reference itself.
     of: &'static [&'static str],
+    /// Names of arrays of such objects.
+    of_each: &'static [&'static str],
+    /// Items that stand for what their organisation keeps.
+    of_references: bool,
 }
 
 fn walk(json: &[u8], ids: Ids) -> Vec<String> {
     let mut found = Vec::new();
     let mut json = serde_json::Deserializer::from_slice(json);
-    let top = Walk { found: &mut found, ids, this: ids.of_top, named: false, depth: 0 };
+    let top = Walk { found: &mut found, ids, this: ids.of_top, named: false, each: false, depth: 0 };
     let _ = top.deserialize(&mut json);
     found.retain(|reference| !reference.is_empty());
     found
@@ -72,12 +81,20 @@ struct Walk<'a> {
     this: bool,
     /// This value, if it is a string, is a reference.
     named: bool,
+    /// The `id`s of the objects in this array are references.
+    each: bool,
     depth: u8,
 }
 
 impl Walk<'_> {
-    fn inner(&mut self, named: bool) -> Walk<'_> {
-        Walk { found: self.found, ids: self.ids, this: named, named, depth: self.depth + 1 }
+    fn member(&mut self, name: &str) -> Walk<'_> {
+        let (named, each) = (self.ids.of.contains(&name), self.ids.of_each.contains(&name));
+        Walk { found: self.found, ids: self.ids, this: named, named, each, depth: self.depth + 1 }
+    }
+
+    fn element(&mut self) -> Walk<'_> {
+        let this = self.each;
+        Walk { found: self.found, ids: self.ids, this, named: false, each: false, depth: self.depth + 1 }
     }
 }
 
@@ -100,28 +117,35 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
-        let (mut kind, mut data, mut signature) = (None, None, None);
+        let (mut kind, mut data, mut signature, mut id) = (None, None, None, None);
+        let mut holds = false;
         while let Some(key) = map.next_key::<Cow<'de, str>>()? {
             match &*key {
                 "type" => kind = map.next_value::<Text>()?.0,
                 "data" => data = map.next_value::<Text>()?.0,
                 "signature" => signature = map.next_value::<Text>()?.0,
-                "id" if self.this => self.found.extend(map.next_value::<Text>()?.0),
-                key if ANYWHERE.contains(&key) => self.found.extend(map.next_value::<Text>()?.0),
+                "id" => id = map.next_value::<Text>()?.0,
+                key if ANYWHERE.contains(&key) => {
+                    let reference = map.next_value::<Text>()?.0;
+                    holds |= reference.is_some();
+                    self.found.extend(reference);
+                }
                 key => {
-                    let named = self.ids.of.contains(&key);
-                    map.next_value_seed(self.inner(named))?;
+                    holds |= key == "content";
+                    map.next_value_seed(self.member(key))?;
                 }
             }
         }
         let is = |kinds: &[&str]| kind.as_deref().is_some_and(|kind| kinds.contains(&kind));
         self.found.extend(signature.filter(|_| is(&SIGNED)));
         self.found.extend(data.filter(|_| is(&OPAQUE)));
+        let stands_for = is(&["item_reference"]) || is(&["reasoning"]) && !holds;
+        self.found.extend(id.filter(|_| self.this || self.ids.of_references && stands_for));
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
-        while items.next_element_seed(self.inner(false))?.is_some() {}
+        while items.next_element_seed(self.element())?.is_some() {}
         Ok(())
     }
 
@@ -173,6 +197,10 @@ mod tests {
             {"type":"reasoning","id":"rs_1","encrypted_content":"gAAA","summary":[]},
             {"type":"message","role":"user","content":[{"type":"input_text","text":"encrypted_content"}]}]}"#;
         assert_eq!(carried(responses), ["resp_1", "conv_1", "gAAA"]);
+        let kept = br#"{"input":[{"type":"item_reference","id":"msg_1"},{"id":"rs_1","summary":[],"type":"reasoning"},
+            {"type":"reasoning","id":"rs_2","content":[{"type":"reasoning_text","text":"hm"}]},
+            {"type":"message","id":"msg_2","content":[]}],"tools":[{"id":"t","type":"x"}]}"#;
+        assert_eq!(carried(kept), ["msg_1", "rs_1"], "what holds its own text needs nobody");
         let messages = br#"{"messages":[{"role":"assistant","content":[
             {"signature":"EqQB","thinking":"hm","type":"thinking"},{"data":"Em4","type":"redacted_thinking"},
             {"type":"tool_use","id":"t","input":{"signature":"of a letter","data":"x"}},
@@ -187,12 +215,13 @@ mod tests {
     fn what_answers_issue_is_found_in_events_and_whole_answers() {
         let created =
             br#"{"type":"response.created","response":{"id":"resp_9","conversation":{"id":"conv_9"}}}"#;
-        assert_eq!(issued(created), ["resp_9", "conv_9"]);
+        assert_eq!(issued(created), ["conv_9", "resp_9"]);
         let done = br#"{"type":"response.output_item.done","item":{"type":"reasoning","id":"rs_9","encrypted_content":"gBBB"}}"#;
-        assert_eq!(issued(done), ["gBBB"]);
+        assert_eq!(issued(done), ["gBBB", "rs_9"]);
         let delta = br#"{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"Eq=="}}"#;
         assert_eq!(issued(delta), ["Eq=="]);
-        assert_eq!(issued(br#"{"id":"resp_7","object":"response","output":[]}"#), ["resp_7"]);
+        let whole = br#"{"id":"9f-7","object":"response","output":[{"type":"message","id":"msg_7","content":[{"id":"no"}]}]}"#;
+        assert_eq!(issued(whole), ["msg_7", "9f-7"]);
         assert!(issued(br#"{"type":"response.output_text.delta","delta":"resp_"}"#).is_empty());
     }
 

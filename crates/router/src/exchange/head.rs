@@ -51,7 +51,7 @@ pub(super) fn complete(head: &mut response::Parts, told: &Told<'_>, request: &st
 }
 
 /// Names the request.
-pub(super) fn name_request(headers: &mut HeaderMap, request: &str) {
+pub(crate) fn name_request(headers: &mut HeaderMap, request: &str) {
     if let Ok(id) = HeaderValue::from_str(request) {
         headers.insert(REQUEST, id);
     }

@@ -10,6 +10,7 @@ use hyper::http::{self, request};
 use hyper::{Request, Version};
 use sseismo_trace::Api;
 
+use crate::affinity::paths;
 use crate::choice::Attempt;
 use crate::config::Upstream;
 use crate::credentials;
@@ -53,6 +54,7 @@ pub(super) fn request(
 ) -> Result<(Request<Full<Bytes>>, bool), Unsendable> {
     let upstream = &*attempt.upstream;
     let mut head = head.clone();
+    let looked_at = api.is_some() || paths::issues(head.uri.path());
     let path = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     head.uri = upstream.base.join(&below(path))?;
     head.version = Version::HTTP_11; // the connection decides
@@ -68,8 +70,8 @@ pub(super) fn request(
     if api == Some(Api::Messages) {
         headers.entry("anthropic-version").or_insert(HeaderValue::from_static("2023-06-01"));
     }
-    if api.is_some() {
-        // The answer is looked at while it is held.
+    if looked_at {
+        // The answer is looked at.
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
     let (body, strip) = body(inbound, api, attempt, upstream);
