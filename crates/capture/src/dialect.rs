@@ -74,6 +74,48 @@ pub trait Dialect: Sync + std::fmt::Debug {
     /// Hands on the text of one event or of a whole answer, which the other two only measure. To be called
     /// before them: `learnt` is what was known until now.
     fn words(&self, name: &str, json: &Value, learnt: &Learnt, each: &mut dyn FnMut(Kind, &str));
+
+    /// Where below the API's root a request for `model` goes; a query may follow.
+    fn path(&self, model: &str, streamed: bool) -> String;
+
+    /// The body of a request with one prompt.
+    fn request(&self, asks: &Asks<'_>) -> Value;
+}
+
+/// What a request with one prompt asks for, in no API's words. What an API has no word for is left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asks<'a> {
+    /// The model.
+    pub model: &'a str,
+    /// The reasoning effort, as in traces: a word, or `budget-N` for so many tokens.
+    pub effort: Option<&'a str>,
+    /// Whether the answer is to be streamed.
+    pub streamed: bool,
+    /// Whether JSON is to be answered.
+    pub json: bool,
+    /// Whether usage is wanted at the end of a stream; most APIs tell it unasked.
+    pub usage: bool,
+    /// The most tokens to be generated.
+    pub most: Option<u64>,
+    /// What is asked.
+    pub prompt: &'a str,
+}
+
+impl<'a> Asks<'a> {
+    /// The effort where it is a word.
+    pub(crate) fn word(&self) -> Option<&'a str> {
+        self.effort.filter(|_| self.budget().is_none())
+    }
+
+    /// The effort where it is a budget of tokens.
+    pub(crate) fn budget(&self) -> Option<u64> {
+        self.effort?.strip_prefix("budget-")?.parse().ok()
+    }
+}
+
+/// An object of the fields that have a value.
+pub(crate) fn fields<const N: usize>(all: [(&str, Option<Value>); N]) -> Value {
+    all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
 /// The string at a JSON pointer; any other value is empty.
@@ -104,6 +146,18 @@ pub(crate) fn inline(is_reasoning: bool) -> Kind {
 pub fn by_path(path: &str) -> Option<&'static dyn Dialect> {
     let path = path.split(['?', '#']).next().unwrap_or(path).trim_end_matches('/');
     DIALECTS.into_iter().find(|dialect| dialect.serves(path))
+}
+
+/// The dialect of an API.
+pub fn by_api(api: Api) -> &'static dyn Dialect {
+    match api {
+        Api::Responses => &responses::Responses,
+        Api::Chat => &chat::Chat,
+        Api::Messages => &messages::Messages,
+        Api::GenerateContent => &generate_content::GenerateContent,
+        Api::Ollama => &ollama::Ollama,
+        Api::Cohere => &cohere::Cohere,
+    }
 }
 
 /// The dialect of an answer, from one of its events or the whole of it.

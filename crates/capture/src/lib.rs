@@ -7,6 +7,7 @@
 //! | [`sse`], [`ndjson`] | Chunk → Frame | |
 //! | [`dialect`] | Frame → what it means in its API | |
 //! | [`answer`] | one body: Chunk → Delta and Summary | |
+//! | [`shape`] | Summary → a request of the same shape | |
 //! | `import` | foreign file → Stream | `import` |
 //! | `recorder` | streams as they happen → dataset on disk | `record` |
 //! | `tap` | sockets → Chunk, Read; requests and answers → streams | `tap` |
@@ -17,6 +18,7 @@ pub mod answer;
 pub mod budget;
 pub mod dialect;
 pub mod ndjson;
+pub mod shape;
 pub mod sse;
 
 #[cfg(feature = "tap")]

@@ -29,6 +29,7 @@ mod decompress;
 mod lag;
 mod ledger;
 mod observer;
+mod open_loop;
 mod probe;
 mod pump;
 #[cfg(feature = "record")]
@@ -44,6 +45,7 @@ pub use anomaly::is_anomalous;
 pub use body::TapBody;
 pub use connector::ConnectError;
 pub use observer::{Exchange, Hash, Keep, Note, Observer, RawPiece, Record};
+pub use open_loop::{OpenLoop, Pace, Tally};
 pub use probe::{BadProbe, Probe};
 #[cfg(feature = "record")]
 pub use recording::{open, record};

@@ -178,7 +178,7 @@ fn judge(args: &Args, records: &[Record]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn parse_header(text: &str) -> Result<(String, String), String> {
+pub(crate) fn parse_header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or_else(|| "expected NAME: VALUE".to_owned())?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }

@@ -19,6 +19,8 @@ mod reading;
 mod recording;
 #[cfg(feature = "relay")]
 mod relay;
+#[cfg(all(feature = "relay", feature = "analyze"))]
+mod replay;
 #[cfg(feature = "analyze")]
 mod show;
 #[cfg(feature = "simulate")]
@@ -59,6 +61,8 @@ enum Verb {
     Capture(capture::Args),
     #[cfg(feature = "relay")]
     Relay(Box<relay::Args>),
+    #[cfg(all(feature = "relay", feature = "analyze"))]
+    Replay(Box<replay::Args>),
     #[cfg(feature = "vote")]
     Vote(Box<vote::Args>),
     #[cfg(feature = "watch")]
@@ -81,6 +85,8 @@ fn main() -> ExitCode {
         Verb::Capture(args) => capture::run(&args),
         #[cfg(feature = "relay")]
         Verb::Relay(args) => relay::run(&args),
+        #[cfg(all(feature = "relay", feature = "analyze"))]
+        Verb::Replay(args) => replay::run(&args),
         #[cfg(feature = "vote")]
         Verb::Vote(args) => vote::run(&args),
         #[cfg(feature = "watch")]

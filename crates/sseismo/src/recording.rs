@@ -1,4 +1,4 @@
-//! What `relay` and `capture` share: how to record.
+//! What `relay`, `capture` and `replay` share: how to record.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::Write as _;

@@ -12,12 +12,12 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sseismo_trace::{Api, Kind, Outcome, Phase, Usage};
 
 use super::field::{Arguments, Few, Piece, Size};
 use super::skim::{self, Json, Spans, once};
-use super::{Dialect, Learnt, Marks, Said, arguments_at, count, inline, list_at, text_at};
+use super::{Asks, Dialect, Learnt, Marks, Said, arguments_at, count, fields, inline, list_at, text_at};
 
 #[derive(Debug)]
 pub(super) struct Chat;
@@ -199,6 +199,22 @@ impl Dialect for Chat {
             }
             each(Kind::Tool, &arguments_at(message, "/function_call/arguments"));
         }
+    }
+
+    fn path(&self, _: &str, _: bool) -> String {
+        "/v1/chat/completions".to_owned()
+    }
+
+    fn request(&self, asks: &Asks<'_>) -> Value {
+        fields([
+            ("model", Some(asks.model.into())),
+            ("messages", Some(json!([{"role": "user", "content": asks.prompt}]))),
+            ("stream", asks.streamed.then_some(true.into())),
+            ("stream_options", (asks.streamed && asks.usage).then(|| json!({"include_usage": true}))),
+            ("reasoning_effort", asks.word().map(Value::from)),
+            ("response_format", asks.json.then(|| json!({"type": "json_object"}))),
+            ("max_completion_tokens", asks.most.map(Value::from)),
+        ])
     }
 }
 

@@ -5,11 +5,11 @@
 //! `billed_units` what is charged, so the first is read. `[DONE]` may follow.
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sseismo_trace::{Api, Kind, Outcome, Phase, Usage};
 
 use super::field::{Few, Piece, Size};
-use super::{Dialect, Learnt, Marks, Said, arguments_at, count, list_at, text_at};
+use super::{Asks, Dialect, Learnt, Marks, Said, arguments_at, count, fields, list_at, text_at};
 
 #[derive(Debug)]
 pub(super) struct Cohere;
@@ -175,6 +175,21 @@ impl Dialect for Cohere {
         for call in message.get("tool_calls").into_iter().chain(list_at(message, "/tool_calls")) {
             each(Kind::Tool, &arguments_at(call, "/function/arguments"));
         }
+    }
+
+    fn path(&self, _: &str, _: bool) -> String {
+        "/v2/chat".to_owned()
+    }
+
+    fn request(&self, asks: &Asks<'_>) -> Value {
+        fields([
+            ("model", Some(asks.model.into())),
+            ("messages", Some(json!([{"role": "user", "content": asks.prompt}]))),
+            ("stream", Some(asks.streamed.into())),
+            ("thinking", asks.budget().map(|budget| json!({"type": "enabled", "token_budget": budget}))),
+            ("response_format", asks.json.then(|| json!({"type": "json_object"}))),
+            ("max_tokens", asks.most.map(Value::from)),
+        ])
     }
 }
 

@@ -7,11 +7,11 @@
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sseismo_trace::{Api, Kind, Outcome, Phase, Usage};
 
 use super::field::{Arguments, Few, Piece, Size};
-use super::{Dialect, Learnt, Marks, Said, arguments_at, count, list_at, text_at};
+use super::{Asks, Dialect, Learnt, Marks, Said, arguments_at, count, fields, list_at, text_at};
 
 #[derive(Debug)]
 pub(super) struct GenerateContent;
@@ -120,6 +120,27 @@ impl Dialect for GenerateContent {
             each(Kind::Tool, &arguments_at(part, "/functionCall/args"));
             each(Kind::Tool, text_at(part, "/executableCode/code"));
         }
+    }
+
+    fn path(&self, model: &str, streamed: bool) -> String {
+        let what = if streamed { "streamGenerateContent?alt=sse" } else { "generateContent" };
+        format!("/v1beta/models/{model}:{what}")
+    }
+
+    fn request(&self, asks: &Asks<'_>) -> Value {
+        let thinking = fields([
+            ("thinkingLevel", asks.word().map(Value::from)),
+            ("thinkingBudget", asks.budget().map(Value::from)),
+        ]);
+        let settings = fields([
+            ("thinkingConfig", asks.effort.map(|_| thinking)),
+            ("responseMimeType", asks.json.then(|| "application/json".into())),
+            ("maxOutputTokens", asks.most.map(Value::from)),
+        ]);
+        json!({
+            "contents": [{"role": "user", "parts": [{"text": asks.prompt}]}],
+            "generationConfig": settings,
+        })
     }
 }
 

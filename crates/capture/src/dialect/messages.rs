@@ -8,11 +8,11 @@
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sseismo_trace::{Api, Kind, Outcome, Phase, Usage};
 
 use super::field::{Few, Piece, Size};
-use super::{Dialect, Learnt, Marks, Said, arguments_at, count, list_at, text_at};
+use super::{Asks, Dialect, Learnt, Marks, Said, arguments_at, count, fields, list_at, text_at};
 
 #[derive(Debug)]
 pub(super) struct Messages;
@@ -100,6 +100,12 @@ struct Output {
     thinking_tokens: Option<u64>,
 }
 
+/// `max_tokens`, which this API requires, where nobody says it: what its reasoning models all allow.
+const MOST_TOKENS: u64 = 32_000;
+
+/// What is left for the answer where a budget of thinking tokens, which counts too, is larger.
+const ANSWER_TOKENS: u64 = 4_096;
+
 impl Dialect for Messages {
     fn api(&self) -> Api {
         Api::Messages
@@ -144,6 +150,23 @@ impl Dialect for Messages {
             each(Kind::Tool, text_at(block, "/partial_json"));
             each(Kind::Tool, &arguments_at(block, "/input"));
         }
+    }
+
+    fn path(&self, _: &str, _: bool) -> String {
+        "/v1/messages".to_owned()
+    }
+
+    fn request(&self, asks: &Asks<'_>) -> Value {
+        let budget = asks.budget();
+        let most = asks.most.unwrap_or(MOST_TOKENS).max(budget.map_or(0, |budget| budget + ANSWER_TOKENS));
+        fields([
+            ("model", Some(asks.model.into())),
+            ("max_tokens", Some(most.into())),
+            ("messages", Some(json!([{"role": "user", "content": asks.prompt}]))),
+            ("stream", asks.streamed.then_some(true.into())),
+            ("output_config", asks.word().map(|effort| json!({"effort": effort}))),
+            ("thinking", budget.map(|budget| json!({"type": "enabled", "budget_tokens": budget}))),
+        ])
     }
 }
 

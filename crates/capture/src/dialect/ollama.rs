@@ -6,11 +6,11 @@
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sseismo_trace::{Api, Kind, Outcome, Phase, Usage};
 
 use super::field::{Arguments, Few, Piece, Size};
-use super::{Dialect, Learnt, Marks, Said, arguments_at, inline, list_at, text_at};
+use super::{Asks, Dialect, Learnt, Marks, Said, arguments_at, fields, inline, list_at, text_at};
 
 mod clock;
 
@@ -90,6 +90,21 @@ impl Dialect for Ollama {
         for call in list_at(json, "/message/tool_calls") {
             each(Kind::Tool, &arguments_at(call, "/function/arguments"));
         }
+    }
+
+    fn path(&self, _: &str, _: bool) -> String {
+        "/api/chat".to_owned()
+    }
+
+    fn request(&self, asks: &Asks<'_>) -> Value {
+        fields([
+            ("model", Some(asks.model.into())),
+            ("messages", Some(json!([{"role": "user", "content": asks.prompt}]))),
+            ("stream", Some(asks.streamed.into())),
+            ("think", asks.word().map(Value::from)),
+            ("format", asks.json.then(|| "json".into())),
+            ("options", asks.most.map(|most| json!({"num_predict": most}))),
+        ])
     }
 }
 

@@ -9,12 +9,12 @@
 //! a published account of clustering logs its streams.
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sseismo_trace::{Api, Kind, Outcome, Phase, Usage};
 
 use super::field::{Few, Piece, Size};
 use super::skim::{self, Form, Json, Spans, once};
-use super::{Dialect, Learnt, Marks, Said, arguments_at, count, list_at, text_at};
+use super::{Asks, Dialect, Learnt, Marks, Said, arguments_at, count, fields, list_at, text_at};
 
 #[derive(Debug)]
 pub(super) struct Responses;
@@ -182,6 +182,21 @@ impl Dialect for Responses {
             }
             each(Kind::Tool, &arguments_at(item, "/arguments"));
         }
+    }
+
+    fn path(&self, _: &str, _: bool) -> String {
+        "/v1/responses".to_owned()
+    }
+
+    fn request(&self, asks: &Asks<'_>) -> Value {
+        fields([
+            ("model", Some(asks.model.into())),
+            ("input", Some(asks.prompt.into())),
+            ("stream", asks.streamed.then_some(true.into())),
+            ("reasoning", asks.word().map(|effort| json!({"effort": effort}))),
+            ("text", asks.json.then(|| json!({"format": {"type": "json_object"}}))),
+            ("max_output_tokens", asks.most.map(Value::from)),
+        ])
     }
 }
 

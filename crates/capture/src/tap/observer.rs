@@ -19,7 +19,9 @@ use hyper::Response;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
 use hyper::http::request;
-use sseismo_trace::{Attribution, Chunk, Delta, Micros, Outcome, Read, Stream, Summary, TimeSource};
+use sseismo_trace::{
+    Attribution, Chunk, Delta, Micros, Outcome, Read, Stream, Summary, TimeSource, UtcMicros,
+};
 use tokio::time::Instant;
 
 use super::body::{End, Piece, TapBody, Watch, split_at_blank_line};
@@ -258,6 +260,18 @@ impl Exchange {
     pub fn repeats(mut self, prompt: &[u8]) -> Self {
         if let Some(draft) = &mut self.draft {
             draft.summary.group_id = Some((self.observer.0.hash)("group", prompt));
+        }
+        self
+    }
+
+    /// The request was to be sent at `due`, and the stream's times count from then: what we were late by is part
+    /// of what the client waited, or a slow answer would hide the slowness of those behind it.
+    #[must_use]
+    pub(super) fn due(mut self, due: Micros) -> Self {
+        if let Some(draft) = &mut self.draft {
+            let ago = clock::now().since(due).0;
+            draft.summary.started_at = Some(UtcMicros(clock::wall().0 - ago));
+            draft.started = due;
         }
         self
     }

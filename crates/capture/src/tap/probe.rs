@@ -52,33 +52,9 @@ impl Probe {
         key: Option<&str>,
         headers: &[(String, String)],
     ) -> Result<Self, BadProbe> {
-        let uri: Uri = url.parse().map_err(|_| BadProbe::Url(url.to_owned()))?;
-        if uri.host().is_none() || !matches!(uri.scheme_str(), Some("http" | "https")) {
-            return Err(BadProbe::Url(url.to_owned()));
-        }
-        let mut all = HeaderMap::new();
-        all.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        all.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
-        all.insert(USER_AGENT, HeaderValue::from_static(concat!("sseismo/", env!("CARGO_PKG_VERSION"))));
+        let uri = target(url)?;
         let api = dialect::by_path(uri.path()).map(dialect::Dialect::api);
-        if api == Some(Api::Messages) {
-            all.insert("anthropic-version", ANTHROPIC_VERSION);
-        }
-        if let Some(key) = key {
-            let (name, value) = match api {
-                Some(Api::Messages) => (HeaderName::from_static("x-api-key"), key.to_owned()),
-                Some(Api::GenerateContent) => (HeaderName::from_static("x-goog-api-key"), key.to_owned()),
-                _ => (AUTHORIZATION, format!("Bearer {key}")),
-            };
-            let mut value = HeaderValue::from_str(&value).map_err(|_| BadProbe::Key)?;
-            value.set_sensitive(true);
-            all.insert(name, value);
-        }
-        for (name, value) in headers {
-            let bad = || BadProbe::Header(name.clone());
-            let parsed = name.parse::<HeaderName>().map_err(|_| bad())?;
-            all.insert(parsed, HeaderValue::from_str(value).map_err(|_| bad())?);
-        }
+        let all = header_map(api, key, headers)?;
         Ok(Self { uri, headers: all, body: Bytes::from(body) })
     }
 
@@ -142,6 +118,46 @@ impl Probe {
             }
         }
     }
+}
+
+/// A URL that requests can go to.
+pub(super) fn target(url: &str) -> Result<Uri, BadProbe> {
+    let uri: Uri = url.parse().map_err(|_| BadProbe::Url(url.to_owned()))?;
+    if uri.host().is_none() || !matches!(uri.scheme_str(), Some("http" | "https")) {
+        return Err(BadProbe::Url(url.to_owned()));
+    }
+    Ok(uri)
+}
+
+/// The headers of a request of JSON; the key goes where `api` wants it, `headers` come last and win.
+pub(super) fn header_map(
+    api: Option<Api>,
+    key: Option<&str>,
+    headers: &[(String, String)],
+) -> Result<HeaderMap, BadProbe> {
+    let mut all = HeaderMap::new();
+    all.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    all.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
+    all.insert(USER_AGENT, HeaderValue::from_static(concat!("sseismo/", env!("CARGO_PKG_VERSION"))));
+    if api == Some(Api::Messages) {
+        all.insert("anthropic-version", ANTHROPIC_VERSION);
+    }
+    if let Some(key) = key {
+        let (name, value) = match api {
+            Some(Api::Messages) => (HeaderName::from_static("x-api-key"), key.to_owned()),
+            Some(Api::GenerateContent) => (HeaderName::from_static("x-goog-api-key"), key.to_owned()),
+            _ => (AUTHORIZATION, format!("Bearer {key}")),
+        };
+        let mut value = HeaderValue::from_str(&value).map_err(|_| BadProbe::Key)?;
+        value.set_sensitive(true);
+        all.insert(name, value);
+    }
+    for (name, value) in headers {
+        let bad = || BadProbe::Header(name.clone());
+        let parsed = name.parse::<HeaderName>().map_err(|_| bad())?;
+        all.insert(parsed, HeaderValue::from_str(value).map_err(|_| bad())?);
+    }
+    Ok(all)
 }
 
 #[cfg(test)]
