@@ -23,6 +23,8 @@ mod fault;
 mod route;
 mod section;
 mod server;
+#[cfg(feature = "sinks")]
+pub(crate) mod sink;
 mod upstream;
 
 pub use fault::Fault;
@@ -44,6 +46,9 @@ pub struct Config {
     pub upstreams: Vec<Arc<Upstream>>,
     /// Every route, in the file's order.
     pub routes: Vec<Arc<Route>>,
+    /// Every sink, in the file's order.
+    #[cfg(feature = "sinks")]
+    pub sinks: Vec<crate::sink::Named>,
     /// Files with keys and tokens that the configuration names: a change of theirs is a change of it.
     pub files: Vec<PathBuf>,
 }
@@ -285,6 +290,12 @@ fn sections(top: &Section<'_>, folder: &Path, env: Env<'_>) -> Config {
         }
         routes.extend(route::route(section, &declared).map(Arc::new));
     }
+    #[cfg(feature = "sinks")]
+    let sinks = sinks(top, &declared.keys().map(String::as_str).collect(), folder, env, &mut files);
+    #[cfg(not(feature = "sinks"))]
+    if top.value("sink").is_some() {
+        top.fault("sink", "this program was built without sinks");
+    }
     for (key, missing) in [("upstream", !top.has("upstream")), ("route", !top.has("route"))] {
         if missing {
             top.fault(key, &format!("there is no [[{key}]]"));
@@ -297,8 +308,30 @@ fn sections(top: &Section<'_>, folder: &Path, env: Env<'_>) -> Config {
         affinity: server::affinity(top.section("affinity"), folder),
         upstreams,
         routes,
+        #[cfg(feature = "sinks")]
+        sinks,
         files,
     }
+}
+
+#[cfg(feature = "sinks")]
+fn sinks(
+    top: &Section<'_>,
+    upstreams: &BTreeSet<&str>,
+    folder: &Path,
+    env: Env<'_>,
+    files: &mut Vec<PathBuf>,
+) -> Vec<crate::sink::Named> {
+    let around = sink::Around { upstreams, folder, env };
+    let mut sinks: Vec<crate::sink::Named> = Vec::new();
+    for section in top.sections("sink") {
+        let name = section.text("name").unwrap_or_default();
+        if sinks.iter().any(|sink| &*sink.name == name) {
+            section.fault("name", &format!("there are two sinks named `{name}`"));
+        }
+        sinks.extend(sink::sink(section, &around, files));
+    }
+    sinks
 }
 
 #[cfg(test)]

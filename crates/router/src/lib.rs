@@ -18,6 +18,7 @@
 //! | `spend` | reported usage → dollars | `relay` |
 //! | `feed` | signals to everybody who listens | `relay` |
 //! | `order` | what steering decided, for those who steer other routers by it | `relay` |
+//! | `sink` | orders → other routers, each with its lease | `sinks` |
 //! | `metrics` | what happened, for Prometheus | `relay` |
 //! | `admin` | serves the feed, the metrics and the state of health beside the traffic | `relay` |
 //! | `reload` | changes of that file → a new router with the old one's state | `relay` |
@@ -93,6 +94,8 @@ pub mod retry_after;
 pub mod rewrite;
 #[cfg(feature = "relay")]
 pub mod serve;
+#[cfg(feature = "sinks")]
+pub mod sink;
 #[cfg(feature = "relay")]
 pub mod spend;
 #[cfg(feature = "relay")]

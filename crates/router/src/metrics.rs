@@ -9,6 +9,7 @@
 //! | `sseismo_stream_*`, `sseismo_reasoning_*` | how tokens come: nobody else exports these |
 //! | `sseismo_signals*`, `sseismo_detector_*`, `sseismo_feed_*` | the detector and its feed |
 //! | `sseismo_route_*` | what the router decided |
+//! | `sseismo_sink_*` | what became of it at other routers |
 //!
 //! Labels are few and their values bounded: upstream, model, api, signature. Models are named by clients, so
 //! only the first [`MAX_TARGETS`] combinations get their own series, the rest are counted under `other`. The
@@ -29,12 +30,16 @@ use crate::feed::Feed;
 mod meter;
 mod process;
 mod signals;
+#[cfg(feature = "sinks")]
+mod sinks;
 mod streams;
 mod target;
 mod traffic;
 
 pub use meter::Meter;
 use signals::{SignalLabels, Signals};
+#[cfg(feature = "sinks")]
+pub use sinks::Sinks;
 use streams::Streams;
 pub use target::MAX_TARGETS;
 use target::Targets;
@@ -81,6 +86,8 @@ pub struct Metrics {
     targets: Targets,
     streams: Streams,
     traffic: Traffic,
+    #[cfg(feature = "sinks")]
+    sinks: Sinks,
     signals: Family<SignalLabels, Counter>,
     scopes: Gauge,
     watches: Family<[(&'static str, &'static str); 1], Gauge>,
@@ -94,6 +101,8 @@ impl Metrics {
         let mut registry = Registry::default();
         let streams = Streams::register(&mut registry);
         let traffic = Traffic::register(&mut registry);
+        #[cfg(feature = "sinks")]
+        let sinks = Sinks::register(&mut registry);
         let (signals, dropped, watches) = (Family::default(), Family::default(), Family::default());
         let (scopes, evicted) = (Gauge::default(), Counter::default());
         registry.register("sseismo_signals", "Signals raised, by signature and state", signals.clone());
@@ -120,6 +129,8 @@ impl Metrics {
             targets: Targets::default(),
             streams,
             traffic,
+            #[cfg(feature = "sinks")]
+            sinks,
             signals,
             scopes,
             watches,
@@ -136,6 +147,12 @@ impl Metrics {
     /// What the router counts.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
+    }
+
+    /// What the sinks count.
+    #[cfg(feature = "sinks")]
+    pub fn sinks(&self) -> &Sinks {
+        &self.sinks
     }
 
     /// Counts a signal.

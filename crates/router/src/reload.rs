@@ -54,7 +54,7 @@ pub enum Change {
     Same,
     /// The new configuration is in use.
     New {
-        /// `[server]`, or the file of known issuers, has changed, which takes a restart.
+        /// `[server]`, the file of known issuers or a sink has changed, which takes a restart.
         restart: bool,
     },
 }
@@ -70,6 +70,8 @@ pub struct Live {
     server: Server,
     /// The file of known issuers, as it was at the start.
     issuers: Option<PathBuf>,
+    /// The sinks as they were at the start.
+    sinks: String,
 }
 
 impl Drop for Live {
@@ -87,6 +89,7 @@ impl Live {
         let (config, fingerprint) = load(path)?;
         let issuers = config.affinity.file.clone();
         let server = config.server.clone();
+        let sinks = sinks(&config);
         let mut router = Router::new(config, &env, seed, now);
         if let Some(path) = &issuers {
             let known = Affinity::in_file(path);
@@ -95,6 +98,7 @@ impl Live {
         }
         Ok(Self {
             issuers,
+            sinks,
             path: path.to_owned(),
             fingerprint: Mutex::new(fingerprint),
             server,
@@ -123,7 +127,9 @@ impl Live {
         *last = fingerprint;
         let config = parse(&self.path, &text)?;
         *last = self::fingerprint(&text, &config.files);
-        let restart = config.server != self.server || config.affinity.file != self.issuers;
+        let restart = config.server != self.server
+            || config.affinity.file != self.issuers
+            || sinks(&config) != self.sinks;
         self.router.store(Arc::new(old.reconfigured(config, &env, now)));
         Ok(Change::New { restart })
     }
@@ -143,7 +149,7 @@ impl Live {
             Ok(Change::New { restart }) => {
                 tracing::info!("{path}: the new configuration is in use");
                 if restart {
-                    tracing::warn!("{path}: changes of [server] and of [affinity] file take a restart");
+                    tracing::warn!("{path}: changes of [server], of [affinity] file and of [[sink]] take a restart");
                 }
             }
             Err(Unusable::Unreadable { path, source }) => {
@@ -261,6 +267,17 @@ fn fingerprint(text: &str, files: &[PathBuf]) -> u64 {
 
 fn env(name: &str) -> Option<String> {
     std::env::var(name).ok()
+}
+
+/// All that sinks are told, to be compared. Their secrets are not shown, so a changed one is not noticed.
+#[cfg(feature = "sinks")]
+fn sinks(config: &Config) -> String {
+    format!("{:?}", config.sinks)
+}
+
+#[cfg(not(feature = "sinks"))]
+fn sinks(_: &Config) -> String {
+    String::new()
 }
 
 fn count(faults: &[Fault]) -> String {

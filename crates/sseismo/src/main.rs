@@ -21,6 +21,8 @@ mod recording;
 mod relay;
 #[cfg(all(feature = "relay", feature = "analyze"))]
 mod replay;
+#[cfg(feature = "relay")]
+mod restore;
 #[cfg(feature = "analyze")]
 mod show;
 #[cfg(feature = "simulate")]
@@ -63,6 +65,8 @@ enum Verb {
     Relay(Box<relay::Args>),
     #[cfg(all(feature = "relay", feature = "analyze"))]
     Replay(Box<replay::Args>),
+    #[cfg(feature = "relay")]
+    Restore(restore::Args),
     #[cfg(feature = "vote")]
     Vote(Box<vote::Args>),
     #[cfg(feature = "watch")]
@@ -87,6 +91,8 @@ fn main() -> ExitCode {
         Verb::Relay(args) => relay::run(&args),
         #[cfg(all(feature = "relay", feature = "analyze"))]
         Verb::Replay(args) => replay::run(&args),
+        #[cfg(feature = "relay")]
+        Verb::Restore(args) => restore::run(&args),
         #[cfg(feature = "vote")]
         Verb::Vote(args) => vote::run(&args),
         #[cfg(feature = "watch")]

@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<End> {
 }
 
 /// What goes wrong in the traffic is told, `RUST_LOG` says how much.
-fn log_to_stderr() {
+pub(crate) fn log_to_stderr() {
     let level = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,sseismo_router=info"));
     // Another subscriber may be there in tests; that one is as good.

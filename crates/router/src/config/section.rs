@@ -14,10 +14,10 @@ use toml::de::{DeTable, DeValue};
 use super::fault::Faults;
 
 /// A value with its place.
-pub(super) type Value<'a> = &'a Spanned<DeValue<'a>>;
+pub(crate) type Value<'a> = &'a Spanned<DeValue<'a>>;
 
 /// A table that is being read.
-pub(super) struct Section<'a> {
+pub(crate) struct Section<'a> {
     faults: &'a Faults<'a>,
     table: &'a DeTable<'a>,
     at: Range<usize>,
@@ -32,28 +32,28 @@ impl<'a> Section<'a> {
     }
 
     /// Calls it by its own name from here on.
-    pub(super) fn entitle(&mut self, title: String) {
+    pub(crate) fn entitle(&mut self, title: String) {
         self.title = title;
     }
 
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.table.get(key).is_some()
     }
 
     /// A fault at the value of `key`, or at the section when it is missing.
-    pub(super) fn fault(&self, key: &str, message: &str) {
+    pub(crate) fn fault(&self, key: &str, message: &str) {
         let at = self.table.get(key).map_or(self.at.clone(), Spanned::span);
         self.fault_at(&at, message);
     }
 
-    pub(super) fn fault_at(&self, at: &Range<usize>, message: &str) {
+    pub(crate) fn fault_at(&self, at: &Range<usize>, message: &str) {
         match self.title.as_str() {
             "" => self.faults.add(at, message),
             title => self.faults.add(at, format!("{title}: {message}")),
         }
     }
 
-    pub(super) fn value(&self, key: &'static str) -> Option<Value<'a>> {
+    pub(crate) fn value(&self, key: &'static str) -> Option<Value<'a>> {
         self.asked.borrow_mut().insert(key);
         self.table.get(key)
     }
@@ -73,12 +73,12 @@ impl<'a> Section<'a> {
     }
 
     /// A string that is not empty.
-    pub(super) fn text(&self, key: &'static str) -> Option<&'a str> {
+    pub(crate) fn text(&self, key: &'static str) -> Option<&'a str> {
         self.take(key, "a string that is not empty", |value| value.as_str().filter(|text| !text.is_empty()))
     }
 
     /// A string that must be there.
-    pub(super) fn needed(&self, key: &'static str) -> Option<&'a str> {
+    pub(crate) fn needed(&self, key: &'static str) -> Option<&'a str> {
         if !self.has(key) {
             self.fault_at(&self.at, &format!("`{key}` is missing"));
         }
@@ -86,7 +86,7 @@ impl<'a> Section<'a> {
     }
 
     /// A whole number in a range.
-    pub(super) fn whole(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
+    pub(crate) fn whole(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
         let expected = match *range.end() {
             u64::MAX => format!("a whole number from {}", range.start()),
             end => format!("a whole number from {} to {end}", range.start()),
@@ -95,30 +95,30 @@ impl<'a> Section<'a> {
     }
 
     /// [`whole`](Self::whole) as a size.
-    pub(super) fn size(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<usize> {
+    pub(crate) fn size(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<usize> {
         self.whole(key, range).and_then(|number| usize::try_from(number).ok())
     }
 
     /// A share from 0 to 1.
-    pub(super) fn share(&self, key: &'static str) -> Option<f64> {
+    pub(crate) fn share(&self, key: &'static str) -> Option<f64> {
         self.take(key, "a share from 0 to 1", |value| {
             number(value).filter(|share| (0.0..=1.0).contains(share))
         })
     }
 
     /// A number that is not negative.
-    pub(super) fn amount(&self, key: &'static str) -> Option<f64> {
+    pub(crate) fn amount(&self, key: &'static str) -> Option<f64> {
         self.take(key, "a number that is not negative", |value| number(value).filter(|amount| *amount >= 0.0))
     }
 
     /// A duration with its unit, longer than nothing.
-    pub(super) fn duration(&self, key: &'static str) -> Option<Duration> {
+    pub(crate) fn duration(&self, key: &'static str) -> Option<Duration> {
         let expected = "a duration with its unit: \"250ms\", \"10s\", \"5m\", \"1h\"";
         self.take(key, expected, |value| value.as_str().and_then(duration))
     }
 
     /// A list of strings, with their places.
-    pub(super) fn texts(&self, key: &'static str) -> Vec<(Range<usize>, &'a str)> {
+    pub(crate) fn texts(&self, key: &'static str) -> Vec<(Range<usize>, &'a str)> {
         let Some(items) = self.list(key) else { return Vec::new() };
         let text = |item: Value<'a>| {
             let text = item.get_ref().as_str().filter(|text| !text.is_empty());
@@ -131,18 +131,18 @@ impl<'a> Section<'a> {
     }
 
     /// A list.
-    pub(super) fn list(&self, key: &'static str) -> Option<&'a [Spanned<DeValue<'a>>]> {
+    pub(crate) fn list(&self, key: &'static str) -> Option<&'a [Spanned<DeValue<'a>>]> {
         self.take(key, "a list", |value| value.as_array().map(|items| &**items))
     }
 
     /// A table with names that are the user's own.
-    pub(super) fn entries(&self, key: &'static str) -> Vec<(&'a str, Value<'a>)> {
+    pub(crate) fn entries(&self, key: &'static str) -> Vec<(&'a str, Value<'a>)> {
         let table = self.take(key, "a table", DeValue::as_table);
         table.into_iter().flatten().map(|(name, value)| (&**name.get_ref(), value)).collect()
     }
 
     /// A table below this one.
-    pub(super) fn section(&self, key: &'static str) -> Option<Section<'a>> {
+    pub(crate) fn section(&self, key: &'static str) -> Option<Section<'a>> {
         let at = self.value(key)?.span();
         let table = self.take(key, "a table", DeValue::as_table)?;
         let title = match self.title.strip_suffix(']') {
@@ -154,7 +154,7 @@ impl<'a> Section<'a> {
     }
 
     /// A list of tables below this one: `[[upstream]]`.
-    pub(super) fn sections(&self, key: &'static str) -> Vec<Section<'a>> {
+    pub(crate) fn sections(&self, key: &'static str) -> Vec<Section<'a>> {
         let Some(items) = self.list(key) else { return Vec::new() };
         let section = |item: Value<'a>| {
             let table = item.get_ref().as_table();
@@ -167,13 +167,13 @@ impl<'a> Section<'a> {
     }
 
     /// A table that is a value: `{ upstream = "a" }`.
-    pub(super) fn inline(&self, value: Value<'a>) -> Option<Section<'a>> {
+    pub(crate) fn inline(&self, value: Value<'a>) -> Option<Section<'a>> {
         let table = value.get_ref().as_table()?;
         Some(Section::new(self.faults, table, value.span(), &self.title))
     }
 
     /// All has been asked for: what is left is unknown.
-    pub(super) fn end(self) {
+    pub(crate) fn end(self) {
         let asked = self.asked.borrow();
         for key in self.table.keys().filter(|key| !asked.contains(&**key.get_ref())) {
             let known: Vec<&str> = asked.iter().copied().collect();
@@ -189,7 +189,7 @@ fn whole(value: &DeValue<'_>) -> Option<u64> {
 }
 
 /// A number, whole or not, that is finite.
-pub(super) fn number(value: &DeValue<'_>) -> Option<f64> {
+pub(crate) fn number(value: &DeValue<'_>) -> Option<f64> {
     let text = match value {
         DeValue::Integer(number) => number.to_string(),
         DeValue::Float(number) => number.to_string(),

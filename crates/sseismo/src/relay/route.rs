@@ -15,16 +15,20 @@ use sseismo_router::health;
 use sseismo_router::link::Links;
 use sseismo_router::metrics::{Breaker, Metrics};
 use sseismo_router::operator::Operator;
+use sseismo_router::order::{Notices, notices};
 use sseismo_router::reload::{self, Live, Unusable};
 use sseismo_router::serve::{Limits, Served, serve};
+use sseismo_router::sink::lease::Restorer;
+use sseismo_router::sink::{Named, Sinks};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::{Args, Beside, announce, runtime, signals};
 use crate::clock;
 use crate::exit::End;
+use crate::recording::tell;
 
 mod lines;
 mod probe;
@@ -34,6 +38,9 @@ pub(super) use probe::check;
 
 /// How often the breakers' states are put into the metrics.
 const BREAKERS_EVERY: Duration = Duration::from_secs(1);
+
+/// Longest time for taking back what other routers were told.
+const TAKE_BACK: Duration = Duration::from_secs(5);
 
 /// Routes until it is told to end.
 pub(super) fn run(args: &Args, path: &Path) -> anyhow::Result<End> {
@@ -93,6 +100,8 @@ impl Parts {
             }
             None => admin,
         };
+        let sinks = live.router().config().sinks.clone();
+        let (told, sinks) = feed_others(&sinks, &metrics).await?;
         let links = Arc::new(Links::new(Tap::new(&options)?));
         let mut beside = JoinSet::new();
         beside.spawn(reload::follow(live));
@@ -125,8 +134,26 @@ impl Parts {
             () = signals(stop, server.drain) => Ok(Served::default()),
         };
         beside.shutdown().await; // they hold the observer, which must end
+        drop(told);
+        if tokio::time::timeout(TAKE_BACK, sinks).await.is_err() {
+            tell("warning: what other routers were told could not all be taken back; it runs out");
+        }
         served
     }
+}
+
+/// Starts the sinks: what is sent reaches them, and when the sender is gone they take back what stands.
+async fn feed_others(sinks: &[Named], metrics: &Arc<Metrics>) -> anyhow::Result<(Notices, JoinHandle<()>)> {
+    if !sinks.is_empty() {
+        // Fails only when a provider is set already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+    // On Linux this is the running program even after an upgrade has replaced its file.
+    let running = Path::new("/proc/self/exe");
+    let program = if running.exists() { running.to_owned() } else { std::env::current_exe()? };
+    let sinks = Sinks::start(sinks, Restorer::new(program), Arc::clone(metrics)).await?;
+    let (told, telling) = notices();
+    Ok((told, tokio::spawn(sinks.follow(telling))))
 }
 
 /// Says "not ready" once the end has begun.

@@ -1,0 +1,125 @@
+//! The restorer: leases in from a relay, what they stand for undone when it says no more.
+//!
+//! It outlives the relay: when the relay is gone, by `kill -9` or otherwise, each lease still runs to its end and is
+//! undone then, tried again until it succeeds. The process ends when nothing is left. SIGTERM (a service manager
+//! that clears up after a dead relay) undoes all at once.
+//!
+//! What it cannot survive is what kills both at a time: the machine's end, or a container whose first process was
+//! the relay. There a sink whose orders run out by themselves (Redis, Alertmanager) is the safe one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+
+use super::Failed;
+use super::lease::{Said, Undo};
+use super::{envoy, haproxy_agent, haproxy_runtime};
+
+/// A relay that is well undoes its own orders at their end; the restorer comes this much after.
+const AFTER: Duration = Duration::from_millis(300);
+
+/// Time between two tries, the first and the longest.
+const AGAIN: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(5)];
+
+/// A router that could not be reached for so long has been taken down, and forgets with its process.
+const GIVE_UP: Duration = Duration::from_mins(10);
+
+/// Follows the relay's words until it is gone and nothing is left to undo. `hurry`: undo all now.
+pub async fn restore(relay: UnixStream, mut hurry: watch::Receiver<bool>) {
+    let (words, mut answers) = relay.into_split();
+    let mut words = BufReader::new(words).lines();
+    let mut leases = Leases { hurry: hurry.clone(), running: BTreeMap::new(), tasks: JoinSet::new() };
+    loop {
+        let word = tokio::select! {
+            word = words.next_line() => word,
+            Ok(_) = hurry.wait_for(|hurry| *hurry) => break,
+            Some(_) = leases.tasks.join_next() => continue,
+        };
+        let Ok(Some(word)) = word else { break }; // the relay is gone
+        match serde_json::from_str(&word) {
+            Ok(said) => leases.take(said),
+            Err(error) => tracing::warn!("a word of the relay cannot be read: {error}"),
+        }
+        if answers.write_all(b"\n").await.is_err() {
+            break;
+        }
+    }
+    // What was released has been stopped, but still counts until it is looked at.
+    while leases.tasks.try_join_next().is_some() {}
+    if !leases.tasks.is_empty() {
+        tracing::warn!("the relay is gone; {} of its leases run out", leases.tasks.len());
+    }
+    while leases.tasks.join_next().await.is_some() {}
+}
+
+/// A task for each lease: it waits, and undoes.
+struct Leases {
+    hurry: watch::Receiver<bool>,
+    running: BTreeMap<String, (Undo, AbortHandle)>,
+    tasks: JoinSet<()>,
+}
+
+impl Leases {
+    fn take(&mut self, said: Said) {
+        match said {
+            Said::Hold { lease, ttl_ms, undo } => {
+                let due = Instant::now() + Duration::from_millis(ttl_ms) + AFTER;
+                self.start(lease, due, undo);
+            }
+            Said::Release { lease } => drop(self.stop(&lease)),
+            Said::Undo { lease } => {
+                if let Some(undo) = self.stop(&lease) {
+                    self.start(lease, Instant::now(), undo);
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, lease: String, due: Instant, undo: Undo) {
+        self.stop(&lease);
+        let mut hurry = self.hurry.clone();
+        let (name, todo) = (lease.clone(), undo.clone());
+        let task = self.tasks.spawn(async move {
+            tokio::select! {
+                () = tokio::time::sleep_until(due) => {}
+                Ok(_) = hurry.wait_for(|hurry| *hurry) => {}
+            }
+            until_undone(&name, &todo).await;
+        });
+        self.running.insert(lease, (undo, task));
+    }
+
+    fn stop(&mut self, lease: &str) -> Option<Undo> {
+        let (undo, task) = self.running.remove(lease)?;
+        task.abort();
+        Some(undo)
+    }
+}
+
+async fn until_undone(lease: &str, undo: &Undo) {
+    let (until, mut wait) = (Instant::now() + GIVE_UP, AGAIN[0]);
+    loop {
+        match once(undo).await {
+            Ok(()) => return tracing::warn!("{lease}: undone, since the relay said no more"),
+            Err(error) if Instant::now() > until => {
+                return tracing::warn!("{lease}: given up, it stays as it is: {error}");
+            }
+            Err(error) => tracing::warn!("{lease}: {error}; trying again"),
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(AGAIN[1]);
+    }
+}
+
+async fn once(undo: &Undo) -> Result<(), Failed> {
+    match undo {
+        Undo::HaproxyRuntime { socket, commands } => haproxy_runtime::say(socket, commands).await,
+        Undo::HaproxyAgent { listen, answers } => haproxy_agent::stand_in(*listen, answers).await,
+        Undo::Envoy { url } => envoy::post(&super::client()?, url).await,
+    }
+}
