@@ -149,7 +149,9 @@ impl Live {
             Ok(Change::New { restart }) => {
                 tracing::info!("{path}: the new configuration is in use");
                 if restart {
-                    tracing::warn!("{path}: changes of [server], of [affinity] file and of [[sink]] take a restart");
+                    tracing::warn!(
+                        "{path}: changes of [server], of [affinity] file and of [[sink]] take a restart"
+                    );
                 }
             }
             Err(Unusable::Unreadable { path, source }) => {

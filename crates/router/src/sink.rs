@@ -167,7 +167,7 @@ pub trait Sink: Send {
     ///
     /// # Errors
     /// When something is left to the restorer.
-    fn end<'a>(&'a mut self) -> Doing<'a> {
+    fn end(&mut self) -> Doing<'_> {
         Box::pin(async { Ok(()) })
     }
 }

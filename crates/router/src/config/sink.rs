@@ -73,7 +73,10 @@ impl<'a> Reading<'a> {
         let well = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         let well = well.filter(|url| url.username().is_empty() && url.password().is_none());
         if well.is_none() {
-            self.section.fault(key, &format!("`{key}` must be like \"http://127.0.0.1:9093/path\", without a password"));
+            self.section.fault(
+                key,
+                &format!("`{key}` must be like \"http://127.0.0.1:9093/path\", without a password"),
+            );
         }
         well
     }
@@ -91,10 +94,7 @@ impl<'a> Reading<'a> {
     }
 
     /// `targets`; `own` reads what this kind calls one, and the group to which it belongs unless `group` is stated.
-    pub(crate) fn targets<T>(
-        &self,
-        own: impl Fn(&Section<'a>) -> Option<(T, String)>,
-    ) -> Vec<Target<T>> {
+    pub(crate) fn targets<T>(&self, own: impl Fn(&Section<'a>) -> Option<(T, String)>) -> Vec<Target<T>> {
         if !self.section.has("targets") {
             self.section.fault("targets", "`targets` is missing: [{ upstream = \"NAME\", … }]");
         }
@@ -164,21 +164,46 @@ mod tests {
         one_fault("kind = \"webhook\"\nurl = \"http://u:p@127.0.0.1/\" # <-", "without a password");
         one_fault("kind = \"webhook\"\nurl = \"http://127.0.0.1/\"\nshape = \"slack\" # <-", "alerts");
         one_fault("kind = \"webhook\"\nurl = \"http://127.0.0.1/\"\nsign = \"env:NONE\" # <-", "NONE");
-        one_fault("kind = \"webhook\"\nurl = \"http://127.0.0.1/\"\nsing = \"env:SECRET\" # <-", "unknown key `sing`");
+        one_fault(
+            "kind = \"webhook\"\nurl = \"http://127.0.0.1/\"\nsing = \"env:SECRET\" # <-",
+            "unknown key `sing`",
+        );
         one_fault("kind = \"redis\"\nurl = \"redis://:pw@127.0.0.1/\" # <-", "password");
         one_fault("kind = \"redis\"\nurl = \"rediss://127.0.0.1/\" # <-", "redis");
         one_fault("kind = \"redis\"\nurl = \"127.0.0.1:6379\" # <-", "redis://");
         let litellm = "kind = \"litellm\"\nurl = \"redis://127.0.0.1/\"\n";
         one_fault(&format!("{litellm}targets = [{{ upstream = \"c\", id = \"1\" }}] # <-"), "`c`");
-        one_fault(&format!("{litellm}targets = [{{ upstream = \"a\", ids = \"1\", id = \"1\" }}] # <-"), "`ids`");
-        one_fault(&format!("{litellm}cooldown = \"1s\" # <-\ntargets = [{{ upstream = \"a\", id = \"1\" }}]"), "2s");
+        one_fault(
+            &format!("{litellm}targets = [{{ upstream = \"a\", ids = \"1\", id = \"1\" }}] # <-"),
+            "`ids`",
+        );
+        one_fault(
+            &format!("{litellm}cooldown = \"1s\" # <-\ntargets = [{{ upstream = \"a\", id = \"1\" }}]"),
+            "2s",
+        );
         let agent = "kind = \"haproxy-agent\"\n";
         one_fault(&format!("{agent}listen = \"8901\" # <-\ntargets = [{{ upstream = \"a\" }}]"), "address");
-        one_fault(&format!("{agent}listen = \"127.0.0.1:1\"\ndrain = \"no\" # <-\ntargets = [{{ upstream = \"a\" }}]"), "state");
+        one_fault(
+            &format!(
+                "{agent}listen = \"127.0.0.1:1\"\ndrain = \"no\" # <-\ntargets = [{{ upstream = \"a\" }}]"
+            ),
+            "state",
+        );
         let runtime = "kind = \"haproxy-runtime\"\n";
-        one_fault(&format!("{runtime}socket = \"sock\" # <-\ntargets = [{{ upstream = \"a\", server = \"b/a\" }}]"), "path");
-        one_fault(&format!("{runtime}socket = \"/sock\"\ntargets = [{{ upstream = \"a\", server = \"b/a; shutdown\" }}] # <-"), "BACKEND");
+        one_fault(
+            &format!("{runtime}socket = \"sock\" # <-\ntargets = [{{ upstream = \"a\", server = \"b/a\" }}]"),
+            "path",
+        );
+        one_fault(
+            &format!(
+                "{runtime}socket = \"/sock\"\ntargets = [{{ upstream = \"a\", server = \"b/a; shutdown\" }}] # <-"
+            ),
+            "BACKEND",
+        );
         let envoy = "kind = \"envoy\"\nadmin = \"http://127.0.0.1:9901\"\nprefix = \"p\"\n";
-        one_fault(&format!("{envoy}targets = [{{ upstream = \"a\", cluster = \"a\", weight = 1 }}] # <-"), "every cluster");
+        one_fault(
+            &format!("{envoy}targets = [{{ upstream = \"a\", cluster = \"a\", weight = 1 }}] # <-"),
+            "every cluster",
+        );
     }
 }

@@ -15,7 +15,7 @@
 //! **Without the relay** HAProxy keeps the last answer: for an agent that is gone it has no opinion of its own, so
 //! this form does not fail open alone. The restorer takes the agent's place, at the same address, at the end of the
 //! order, and answers that all is well until every name has been asked for, and for [`STAND_IN`] at least, since
-//! several HAProxies may ask.
+//! more than one HAProxy may ask.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -185,7 +185,7 @@ impl Sink for Answering {
         !self.touched.is_empty()
     }
 
-    fn end<'a>(&'a mut self) -> Doing<'a> {
+    fn end(&mut self) -> Doing<'_> {
         Box::pin(async move {
             // The address is the restorer's from here on.
             self.serving.abort();

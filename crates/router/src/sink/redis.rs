@@ -158,13 +158,10 @@ impl Server {
         let username = section.text("username").map(str::to_owned);
         let password = reading.secret("password");
         let url = section.needed("url")?;
-        let info = match url.into_connection_info() {
-            Ok(info) => info,
-            Err(_) => {
-                // The URL is not repeated: it may hold a password.
-                section.fault("url", "`url` must be like \"redis://127.0.0.1:6379/0\" or \"unix:///path\"");
-                return None;
-            }
+        let Ok(info) = url.into_connection_info() else {
+            // The URL is not repeated: it may hold a password.
+            section.fault("url", "`url` must be like \"redis://127.0.0.1:6379/0\" or \"unix:///path\"");
+            return None;
         };
         if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
             section.fault("url", "TLS to Redis is not supported: use redis:// or a local stunnel");
@@ -197,20 +194,20 @@ impl Server {
             return Ok(());
         }
         let failed = |error: &::redis::RedisError| Failed::unreachable("Redis", error);
+        // Taken out, so that one that breaks is not used again.
         let mut open = match connection.take() {
             Some(open) => open,
-            None => {
-                let client = self.info().and_then(Client::open).map_err(|error| failed(&error))?;
-                let patience = Some(Duration::from_secs(2));
-                let config = AsyncConnectionConfig::new()
-                    .set_connection_timeout(patience)
-                    .set_response_timeout(patience);
-                let opened = client.get_multiplexed_async_connection_with_config(&config).await;
-                opened.map_err(|error| failed(&error))?
-            }
+            None => self.connect().await.map_err(|error| failed(&error))?,
         };
         pipeline.exec_async(&mut open).await.map_err(|error| failed(&error))?;
         *connection = Some(open);
         Ok(())
+    }
+
+    async fn connect(&self) -> ::redis::RedisResult<MultiplexedConnection> {
+        let patience = Some(Duration::from_secs(2));
+        let config =
+            AsyncConnectionConfig::new().set_connection_timeout(patience).set_response_timeout(patience);
+        Client::open(self.info()?)?.get_multiplexed_async_connection_with_config(&config).await
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! It outlives the relay: when the relay is gone, by `kill -9` or otherwise, each lease still runs to its end and is
 //! undone then, tried again until it succeeds. The process ends when nothing is left. SIGTERM (a service manager
-//! that clears up after a dead relay) undoes all at once.
+//! that clears up after a dead relay) undoes all at once, and what cannot be undone in [`HURRY`] is given up.
 //!
 //! What it cannot survive is what kills both at a time: the machine's end, or a container whose first process was
 //! the relay. There a sink whose orders run out by themselves (Redis, Alertmanager) is the safe one.
@@ -28,6 +28,9 @@ const AGAIN: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(5)
 
 /// A router that could not be reached for so long has been taken down, and forgets with its process.
 const GIVE_UP: Duration = Duration::from_mins(10);
+
+/// Service managers wait so long at least before they kill.
+const HURRY: Duration = Duration::from_secs(8);
 
 /// Follows the relay's words until it is gone and nothing is left to undo. `hurry`: undo all now.
 pub async fn restore(relay: UnixStream, mut hurry: watch::Receiver<bool>) {
@@ -89,7 +92,10 @@ impl Leases {
                 () = tokio::time::sleep_until(due) => {}
                 Ok(_) = hurry.wait_for(|hurry| *hurry) => {}
             }
-            until_undone(&name, &todo).await;
+            tokio::select! {
+                () = until_undone(&name, &todo) => {}
+                () = hurried(&mut hurry) => tracing::warn!("{name}: given up, it stays as it is"),
+            }
         });
         self.running.insert(lease, (undo, task));
     }
@@ -99,6 +105,14 @@ impl Leases {
         task.abort();
         Some(undo)
     }
+}
+
+/// Returns when there has been a hurry for long enough.
+async fn hurried(hurry: &mut watch::Receiver<bool>) {
+    if hurry.wait_for(|hurry| *hurry).await.is_err() {
+        std::future::pending::<()>().await; // there will be none
+    }
+    tokio::time::sleep(HURRY).await;
 }
 
 async fn until_undone(lease: &str, undo: &Undo) {

@@ -70,6 +70,9 @@ impl Want {
     }
 }
 
+/// What an order is about: an upstream, and a model where it is about one.
+pub type About = (Arc<str>, Option<Arc<str>>);
+
 /// An order with its end.
 #[derive(Clone, Debug)]
 pub struct Kept {
@@ -81,7 +84,7 @@ pub struct Kept {
 
 /// The orders that stand.
 #[derive(Clone, Debug, Default)]
-pub struct Standing(BTreeMap<(Arc<str>, Option<Arc<str>>), Kept>);
+pub struct Standing(BTreeMap<About, Kept>);
 
 impl Standing {
     /// Takes an order over. A share of 1 ends the one that stands for the same target.
@@ -151,7 +154,8 @@ impl Standing {
             *empty += usize::from(emptied(want));
         }
         for (target, want) in targets.iter().zip(&mut wants) {
-            if matches!(groups.get(&*target.group), Some((members, empty)) if members == empty && *members > 1) {
+            if matches!(groups.get(&*target.group), Some((members, empty)) if members == empty && *members > 1)
+            {
                 *want = Want::ALL;
             }
         }

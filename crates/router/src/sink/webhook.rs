@@ -30,7 +30,7 @@ use sseismo_trace::{Cause, Dim, Signal, SignalId, SignalState, UtcMicros};
 use tokio::time::Instant;
 
 use super::lease::Restorer;
-use super::standing::Standing;
+use super::standing::{About, Standing};
 use super::{Doing, Failed, Plan, Sink};
 use crate::config::sink::Reading;
 use crate::keys::Secret;
@@ -93,7 +93,7 @@ struct Telling {
     plan: Webhook,
     client: reqwest::Client,
     /// Targets whose alert has not been resolved → the order and when it began.
-    ordered: BTreeMap<(Arc<str>, Option<Arc<str>>), (Order, UtcMicros)>,
+    ordered: BTreeMap<About, (Order, UtcMicros)>,
     starts: BTreeMap<SignalId, UtcMicros>,
 }
 
@@ -161,10 +161,8 @@ impl Telling {
         let firing = signal.state != SignalState::Clear;
         let end = if firing { UtcMicros(signal.at.0.saturating_add(signal.ttl.0)) } else { signal.at };
         let signature = signal.detail.signature().name();
-        let mut labels = BTreeMap::from([
-            ("alertname", "SseismoSignal".to_owned()),
-            ("signature", signature.to_owned()),
-        ]);
+        let mut labels =
+            BTreeMap::from([("alertname", "SseismoSignal".to_owned()), ("signature", signature.to_owned())]);
         for dim in [Dim::Upstream, Dim::Model, Dim::Effort] {
             labels.extend(signal.target.get(dim).map(|value| (dim.name(), value.to_owned())));
         }
@@ -332,13 +330,13 @@ mod tests {
             ("1970-01-01T00:00:01Z", "1970-01-01T00:00:31Z")
         );
         let refresh = telling.of_signal(&signal(SignalState::Refresh, 11_000_000));
-        assert_eq!(
-            (refresh.starts_at, refresh.ends_at.as_str()),
-            (onset.starts_at, "1970-01-01T00:00:41Z")
-        );
+        assert_eq!((refresh.starts_at, refresh.ends_at.as_str()), (onset.starts_at, "1970-01-01T00:00:41Z"));
         let clear = telling.of_signal(&signal(SignalState::Clear, 12_000_000));
         assert!(!clear.firing && clear.ends_at == "1970-01-01T00:00:12Z" && clear.labels == onset.labels);
         let sent = as_sent_by_alertmanager("n", &[clear]);
-        assert_eq!((&sent["status"], &sent["alerts"][0]["labels"]["upstream"]), (&"resolved".into(), &"a".into()));
+        assert_eq!(
+            (&sent["status"], &sent["alerts"][0]["labels"]["upstream"]),
+            (&"resolved".into(), &"a".into())
+        );
     }
 }

