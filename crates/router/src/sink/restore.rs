@@ -137,3 +137,98 @@ async fn once(undo: &Undo) -> Result<(), Failed> {
         Undo::Envoy { url } => envoy::post(&super::client()?, url).await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::UnixListener;
+    use tokio::sync::Mutex;
+
+    use super::*;
+
+    /// A relay's end, the restorer on the other, and what HAProxy hears.
+    struct Stand {
+        relay: BufReader<UnixStream>,
+        hurry: watch::Sender<bool>,
+        restorer: tokio::task::JoinHandle<()>,
+        heard: Arc<Mutex<Vec<String>>>,
+        socket: String,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Stand {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let socket = folder.path().join("sock").display().to_string();
+            let listener = UnixListener::bind(&socket).unwrap();
+            let heard = Arc::<Mutex<Vec<String>>>::default();
+            let hears = Arc::clone(&heard);
+            tokio::spawn(async move {
+                while let Ok((mut stream, _)) = listener.accept().await {
+                    let mut line = vec![0; 256];
+                    let read = stream.read(&mut line).await.unwrap();
+                    hears.lock().await.push(String::from_utf8_lossy(&line[..read]).trim().to_owned());
+                }
+            });
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let (hurry, hurried) = watch::channel(false);
+            let restorer = tokio::spawn(restore(theirs, hurried));
+            Self { relay: BufReader::new(ours), hurry, restorer, heard, socket, _folder: folder }
+        }
+
+        async fn say(&mut self, said: &Said) {
+            let line = serde_json::to_string(said).unwrap() + "\n";
+            self.relay.get_mut().write_all(line.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            self.relay.read_line(&mut answer).await.unwrap();
+            assert_eq!(answer, "\n");
+        }
+
+        async fn hold(&mut self, lease: &str, ttl_ms: u64) {
+            let undo = Undo::HaproxyRuntime { socket: self.socket.clone(), commands: vec![lease.to_owned()] };
+            self.say(&Said::Hold { lease: lease.to_owned(), ttl_ms, undo }).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_neither_repeated_nor_released_is_undone() {
+        let mut stand = Stand::new();
+        stand.hold("over", 50).await;
+        stand.hold("released", 50).await;
+        stand.hold("repeated", 50).await;
+        stand.hold("asked", 600_000).await;
+        stand.say(&Said::Release { lease: "released".to_owned() }).await;
+        stand.hold("repeated", 600_000).await;
+        stand.say(&Said::Undo { lease: "asked".to_owned() }).await;
+        tokio::time::sleep(AFTER + Duration::from_millis(700)).await;
+        let mut heard = stand.heard.lock().await.clone();
+        heard.sort();
+        assert_eq!(heard, ["asked", "over"]);
+        assert!(!stand.restorer.is_finished(), "the relay is there");
+    }
+
+    #[tokio::test]
+    async fn without_a_relay_leases_run_to_their_end_and_no_longer() {
+        let mut stand = Stand::new();
+        stand.hold("a", 400).await;
+        stand.hold("b", 1).await;
+        stand.say(&Said::Release { lease: "b".to_owned() }).await;
+        let Stand { relay, restorer, heard, hurry: _hurry, _folder, .. } = stand;
+        drop(relay);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(heard.lock().await.is_empty() && !restorer.is_finished());
+        tokio::time::timeout(Duration::from_secs(5), restorer).await.expect("in time").unwrap();
+        assert_eq!(*heard.lock().await, ["a"]);
+    }
+
+    #[tokio::test]
+    async fn in_a_hurry_all_is_undone_at_once() {
+        let mut stand = Stand::new();
+        stand.hold("a", 600_000).await;
+        stand.hurry.send(true).unwrap();
+        tokio::time::timeout(Duration::from_secs(5), stand.restorer).await.expect("in time").unwrap();
+        assert_eq!(*stand.heard.lock().await, ["a"]);
+    }
+}

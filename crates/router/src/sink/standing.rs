@@ -164,13 +164,13 @@ impl Standing {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
     use sseismo_trace::{Detail, Evidence, Micros, Scope, Signal, SignalId, SignalState, UtcMicros};
 
     use super::*;
 
-    pub(crate) fn order(upstream: &str, model: Option<&str>, share: f64, ttl_s: u64) -> Order {
+    pub(in crate::sink) fn order(upstream: &str, model: Option<&str>, share: f64, ttl_s: u64) -> Order {
         Order {
             upstream: upstream.into(),
             model: model.map(Arc::from),
