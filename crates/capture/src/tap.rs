@@ -49,6 +49,7 @@ pub use open_loop::{OpenLoop, Pace, Tally};
 pub use probe::{BadProbe, Probe};
 #[cfg(feature = "record")]
 pub use recording::{open, record};
+pub use request::prompt_numeric_share;
 pub use sent::SentBody;
 
 /// Idle connections are closed after this long; most servers close theirs after 60 s or more.

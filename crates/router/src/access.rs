@@ -11,7 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 use sseismo_trace::{Api, Usage, UtcMicros};
 
-use crate::metrics::{Metrics, TokenKind};
+use tokio::time::Instant;
+
+use crate::metrics::{Metrics, Mode, TokenKind};
+use crate::policy::{Considered, Told};
 
 /// Requests that the admin API remembers.
 pub const REMEMBERED: usize = 1_000;
@@ -70,6 +73,12 @@ pub struct Entry {
     /// Upstreams that were not asked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub passed_over: Vec<PassedOver>,
+    /// What signals and policies did about it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub policy: Vec<Told>,
+    /// What they would have done.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub would_have: Vec<Told>,
     /// Tokens that the answer which the client got reports.
     pub reported: Tokens,
     /// Tokens that all attempts together reported.
@@ -174,6 +183,9 @@ pub fn counting(metrics: Arc<Metrics>) -> Sink {
         if let Some(first) = entry.attempts.first() {
             traffic.overhead(route, (first.started_ms - entry.read_ms).max(0.0) / 1e3);
         }
+        for (told, mode) in [(&entry.policy, Mode::Acted), (&entry.would_have, Mode::WouldHave)] {
+            told.iter().for_each(|told| traffic.steering(route, told.policy, told.action, mode));
+        }
         for (tried, next) in entry.attempts.iter().zip(entry.attempts.iter().skip(1)) {
             if tried.upstream != next.upstream {
                 traffic.fallback(route, &tried.upstream, tried.kind);
@@ -225,11 +237,8 @@ impl Access {
     pub fn begin(self: &Arc<Self>, entry: Entry) -> Open {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
-        Open {
-            access: Arc::clone(self),
-            entry: Entry { id: format!("{id:016x}"), ..entry },
-            remembered: true,
-        }
+        let entry = Entry { id: format!("{id:016x}"), ..entry };
+        Open { access: Arc::clone(self), entry, considered: None, remembered: true }
     }
 
     /// The request with this id, if it is over and still remembered.
@@ -258,6 +267,8 @@ pub struct Open {
     access: Arc<Access>,
     /// What is known of it.
     pub entry: Entry,
+    /// What policies thought of it; they learn how it ended.
+    pub(crate) considered: Option<Considered>,
     remembered: bool,
 }
 
@@ -276,6 +287,9 @@ impl Drop for Open {
         self.access.open.fetch_sub(1, Ordering::Relaxed);
         let mut entry = std::mem::take(&mut self.entry);
         entry.total();
+        if let Some(considered) = self.considered.take() {
+            considered.ended(&entry, Instant::now());
+        }
         for sink in &self.access.sinks {
             sink(&entry);
         }

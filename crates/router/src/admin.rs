@@ -1,7 +1,7 @@
 //! What operators and their programs ask for, on an address of its own: so every path of the relay itself goes
 //! to the upstream.
 //!
-//! In: `GET /signals`, `/metrics`, `/health`. Out:
+//! In: `GET /signals`, `/metrics`, `/health`, and to the routing relay `POST`s below `/admin/`. Out:
 //!
 //! | asked | answered |
 //! |---|---|
@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
+use hyper::body::Incoming;
 use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -31,13 +32,17 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::feed::{EventBody, EventId, Feed};
+use crate::inbound;
 use crate::metrics::{Metrics, OPEN_METRICS, TEXT};
 use crate::operator::Operator;
 
 /// Connections at a time; event streams and scrapes together need far fewer.
 const MAX_CONNECTIONS: usize = 256;
 
-/// A client may take this long for a request's head.
+/// Bytes of a posted body: 256 signals with much evidence.
+const MAX_BODY: usize = 1 << 20;
+
+/// A client may take this long for a request's head, and for its body.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What is answered.
@@ -102,7 +107,26 @@ impl Admin {
         Self { operator: Some(Arc::new(operator)), ..self }
     }
 
-    /// Answers one request. Must be called inside a tokio runtime.
+    /// Answers one request whose body may matter. Must be called inside a tokio runtime.
+    pub async fn answer_whole(&self, request: Request<Incoming>) -> Response<AdminBody> {
+        let operator = self.operator.as_ref().filter(|_| *request.method() == Method::POST);
+        let Some(operator) = operator.filter(|_| request.uri().path().starts_with("/admin/")) else {
+            return self.answer(&request);
+        };
+        let (head, body) = request.into_parts();
+        let path = head.uri.path();
+        // Nothing of a stranger's body is read.
+        let (status, answer) = match operator.refuses(&head.headers) {
+            Some(refusal) => refusal,
+            None => match inbound::collect(body, MAX_BODY, HEAD_TIMEOUT).await {
+                Ok(body) => operator.post(path, &body, &self.feed, &self.metrics),
+                Err(error) => (StatusCode::BAD_REQUEST, serde_json::json!({"error": error.to_string()})),
+            },
+        };
+        whole(status, "application/json", format!("{answer}\n"))
+    }
+
+    /// Answers one request without a body. Must be called inside a tokio runtime.
     pub fn answer<B>(&self, request: &Request<B>) -> Response<AdminBody> {
         if *request.method() != Method::GET {
             let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "ask with GET\n");
@@ -207,8 +231,8 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 async fn connection(stream: TcpStream, admin: Admin) {
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
-        let answer = admin.answer(&request);
-        async move { Ok::<_, Infallible>(answer) }
+        let admin = admin.clone();
+        async move { Ok::<_, Infallible>(admin.answer_whole(request).await) }
     });
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);

@@ -30,6 +30,9 @@ use crate::budget::Budget;
 use crate::config::{Config, Route, UnknownState, Upstream};
 use crate::keys::{Env, Keyring, Pick};
 use crate::patience::Patience;
+use crate::policy::Installed;
+use crate::steer::harm::Harm;
+use crate::steer::{Steering, Target};
 
 mod attempt;
 mod order;
@@ -37,6 +40,7 @@ mod plan;
 mod stop;
 
 pub use attempt::{Attempt, Reason};
+pub(crate) use order::uniform;
 pub use plan::{Passed, Plan, Why};
 pub use stop::Stop;
 
@@ -55,6 +59,8 @@ pub struct Ask<'a> {
     pub state: &'a [StateKey],
     /// Hash of its session.
     pub session: Option<u64>,
+    /// Share of numeric characters in its prompt, where somebody looked.
+    pub numeric_share: Option<f64>,
 }
 
 /// All that decides about upstreams, with what it has learned. One per configuration; a new one takes over the
@@ -70,6 +76,7 @@ pub struct Router {
     several: bool,
     /// Draws for requests without a session.
     draws: Arc<AtomicU64>,
+    steering: Arc<Steering>,
 }
 
 /// Upstream and its model; `*` for all models of a wildcard route.
@@ -77,9 +84,21 @@ type LaneKey = (Arc<str>, Arc<str>);
 
 /// One model at one upstream.
 #[derive(Debug, Default)]
-struct Lane {
+pub(crate) struct Lane {
     breaker: Mutex<Breaker>,
     patience: Mutex<Patience>,
+    harm: Mutex<Harm>,
+    /// Attempts that have not ended.
+    in_flight: AtomicU64,
+    /// Of these, the deep ones.
+    deep_in_flight: AtomicU64,
+}
+
+impl Lane {
+    /// What was observed of harm.
+    pub(crate) fn harm(&self) -> MutexGuard<'_, Harm> {
+        locked(&self.harm)
+    }
 }
 
 /// What a route has learned.
@@ -88,6 +107,7 @@ struct RouteState {
     route: Arc<Route>,
     seats: Vec<Seat>,
     shared: Arc<Shared>,
+    policies: Vec<Installed>,
 }
 
 /// An upstream's place in a route.
@@ -156,11 +176,13 @@ impl Router {
         };
         let mut route = |route: &Arc<Route>| {
             let known = old.and_then(|old| old.routes.get(&route.model));
+            let learned = known.map_or(&[][..], |known| &known.policies);
+            let policies = route.policies.iter().map(|policy| policy.after(learned)).collect();
             let shared =
                 known.map_or_else(|| Arc::new(Shared::new(route, now)), |known| known.shared.clone());
             locked(&shared.budget).configure(route.retry_budget);
             let seats = seats(route, &keyrings, &mut lane);
-            (route.model.clone(), Arc::new(RouteState { route: route.clone(), seats, shared }))
+            (route.model.clone(), Arc::new(RouteState { route: route.clone(), seats, shared, policies }))
         };
         Self {
             routes: config.routes.iter().map(&mut route).collect(),
@@ -168,6 +190,7 @@ impl Router {
             keyrings,
             affinity: old.map_or_else(|| Arc::new(Affinity::in_memory()), |old| old.affinity.clone()),
             draws: old.map_or_else(|| Arc::new(AtomicU64::new(seed)), |old| old.draws.clone()),
+            steering: old.map_or_else(|| Arc::new(Steering::new(now)), |old| old.steering.clone()),
             several,
             config,
         }
@@ -183,8 +206,8 @@ impl Router {
     /// # Errors
     /// When no upstream may or can take it.
     pub fn candidates(self: &Arc<Self>, ask: &Ask<'_>, now: Instant) -> Result<Plan, Stop> {
-        let route = self.routes.get(ask.model).or_else(|| self.routes.get("*"));
-        let route = route.ok_or_else(|| Stop::NoRoute { model: ask.model.to_owned() })?;
+        let route = self.route(ask.model).ok_or_else(|| Stop::NoRoute { model: ask.model.to_owned() })?;
+        self.steer(now);
         locked(&route.shared.budget).request();
         let issuer = self.affinity.issuer(ask.state);
         let bound = match issuer {
@@ -199,8 +222,39 @@ impl Router {
                 Bound::ToFirst
             }
         };
-        let draw = ask.session.unwrap_or_else(|| self.draws.fetch_add(1, Ordering::Relaxed));
-        Plan::new(self.clone(), route.clone(), ask, bound, draw, now)
+        let draw = ask.session.unwrap_or_else(|| self.draw());
+        let mut plan = Plan::new(self.clone(), route.clone(), ask, bound, draw, now)?;
+        plan.judge(&self.steering_snapshot(), ask, draw);
+        Ok(plan)
+    }
+
+    fn route(&self, model: &str) -> Option<&Arc<RouteState>> {
+        self.routes.get(model).or_else(|| self.routes.get("*"))
+    }
+
+    /// The route that takes a model, with its policies; `None` when there are none.
+    pub(crate) fn policies(&self, model: &str) -> Option<(&Route, &[Installed])> {
+        let route = self.route(model).filter(|route| !route.policies.is_empty())?;
+        Some((&route.route, &route.policies))
+    }
+
+    /// A draw for a request without a session.
+    pub(crate) fn draw(&self) -> u64 {
+        self.draws.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn steering(&self) -> &Steering {
+        &self.steering
+    }
+
+    /// Every lane with its upstream and model.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = (&str, &str, &Arc<Lane>)> {
+        self.lanes.iter().map(|((upstream, model), lane)| (&**upstream, &**model, lane))
+    }
+
+    /// The lanes with calls that a signal is about.
+    pub(crate) fn lanes_of(&self, target: &Target) -> impl Iterator<Item = &Arc<Lane>> {
+        self.lanes().filter(|(upstream, model, _)| target.meets_lane(upstream, model)).map(|(_, _, lane)| lane)
     }
 
     /// Whether it matters who has issued a request's state: there is more than one organisation.

@@ -16,8 +16,9 @@ use toml::de::DeTable;
 
 use crate::auth::Tokens;
 use crate::keys::{Env, Secret, Source};
+use crate::policy::Installed;
 use crate::spend::Price;
-use crate::{breaker, observe};
+use crate::{breaker, observe, steer};
 
 mod fault;
 mod route;
@@ -25,11 +26,12 @@ mod section;
 mod server;
 #[cfg(feature = "sinks")]
 pub(crate) mod sink;
+mod signals;
 mod upstream;
 
 pub use fault::Fault;
 use fault::Faults;
-use section::Section;
+pub(crate) use section::Section;
 
 /// Everything that a relay is told.
 #[derive(Clone, Debug)]
@@ -42,6 +44,8 @@ pub struct Config {
     pub breaker: breaker::Settings,
     /// `[affinity]`.
     pub affinity: Affinity,
+    /// `[signals]`.
+    pub signals: steer::Settings,
     /// Every upstream, in the file's order.
     pub upstreams: Vec<Arc<Upstream>>,
     /// Every route, in the file's order.
@@ -201,6 +205,8 @@ pub struct Route {
     pub fallback_in_flight: Option<usize>,
     /// The last resort.
     pub rollback: Option<Rollback>,
+    /// What it does about calls before they are planned.
+    pub policies: Vec<Installed>,
 }
 
 /// An upstream in a tier.
@@ -306,6 +312,7 @@ fn sections(top: &Section<'_>, folder: &Path, env: Env<'_>) -> Config {
         auth,
         breaker: server::breaker(top.section("breaker")),
         affinity: server::affinity(top.section("affinity"), folder),
+        signals: signals::signals(top.section("signals")),
         upstreams,
         routes,
         #[cfg(feature = "sinks")]

@@ -133,6 +133,10 @@ impl Exchange {
                 Err(stop) => return self.refuse(&stop, last),
             };
             let place = self.begin(&attempt, now);
+            if attempt.number == 1 {
+                self.open.entry.policy.extend_from_slice(self.plan.told());
+                self.open.entry.would_have.extend_from_slice(self.plan.would_have());
+            }
             let in_flight = self.in_flight(&attempt);
             match self.attempt(&mut attempt, left_for, now).await {
                 Came::Answer(answer, outcome) => {
@@ -476,6 +480,7 @@ fn is_repeatable(head: &request::Parts) -> bool {
     head.method.is_safe() || generates.iter().any(|end| head.uri.path().ends_with(end))
 }
 
+/// Puts what the plan shows into the entry.
 fn passed_over(open: &mut Open, plan: &Plan) {
     let passed = |passed: &crate::choice::Passed| PassedOver {
         upstream: passed.upstream.to_string(),

@@ -33,6 +33,7 @@ use crate::exchange::{Exchange, Inbound, Shared, ms, name_request};
 use crate::inbound::{self, BadBody};
 use crate::observe::headers::is_http2_upgrade;
 use crate::own::{self, FrontBody};
+use crate::policy::{Considered, Known, Refusal};
 use crate::rewrite::Members;
 use crate::turn::Turns;
 
@@ -165,23 +166,48 @@ impl Front {
         if named.is_none() {
             asked.model = router.home(&asked.model, &state).to_owned();
         }
-        let ask = Ask {
-            model: &asked.model,
-            api,
-            prompt_tokens: api.map(|_| asked::tokens(inbound.decoded.len())),
-            effort: asked.effort.as_deref(),
-            state: &state,
-            session: turn.session,
-        };
-        let lacks_usage = asked::lacks_usage(&members);
-        (inbound.model, inbound.lacks_usage) = (named, lacks_usage);
         open.entry.model.clone_from(&asked.model);
         (open.entry.streamed, open.entry.client_attempt) = (asked.streamed, turn.attempt);
         open.entry.turn = Some(format!("{:016x}", turn.key));
-        let plan = match router.candidates(&ask, now) {
+        let prompt_tokens = asked::tokens(inbound.decoded.len());
+        let considered = api.and_then(|api| {
+            let known = Known {
+                api,
+                model: &asked.model,
+                effort: asked.effort.as_deref(),
+                prompt_tokens,
+                streamed: asked.streamed,
+                caller: open.entry.caller.as_deref(),
+                session: turn.session,
+                turn: (turn.key, turn.attempt),
+                members: &members,
+                body: &inbound.decoded,
+            };
+            router.consider(&known, now)
+        });
+        if let Some(considered) = considered
+            && let Err(stop) = heard(considered, &mut open).await
+        {
+            return stopped(api, &stop, open, started);
+        }
+        let ask = Ask {
+            model: &asked.model,
+            api,
+            prompt_tokens: api.map(|_| prompt_tokens),
+            effort: asked.effort.as_deref(),
+            state: &state,
+            session: turn.session,
+            numeric_share: api.and_then(|_| router.numeric_share(&inbound.decoded)),
+        };
+        let mut plan = match router.candidates(&ask, Instant::now()) {
             Ok(plan) => plan,
             Err(stop) => return stopped(api, &stop, open, started),
         };
+        if let Some(considered) = &open.considered {
+            plan.heed(&considered.advised);
+        }
+        let lacks_usage = asked::lacks_usage(&members);
+        (inbound.model, inbound.lacks_usage) = (named, lacks_usage);
         open.entry.route = Some(plan.route().model.to_string());
         let exchange = Exchange {
             shared: Arc::clone(&self.0.shared),
@@ -229,6 +255,24 @@ impl Front {
             })
             .collect();
         own::json(StatusCode::OK, &serde_json::json!({"object": "list", "data": models, "has_more": false}))
+    }
+}
+
+/// Does what the route's policies advise before a plan is made, and hands them over to the request.
+///
+/// # Errors
+/// When one of them refuses it.
+async fn heard(mut considered: Considered, open: &mut Open) -> Result<(), Stop> {
+    let refused = considered.advised.refuse;
+    if refused.is_none() && considered.has_lines() {
+        considered.wait().await;
+    }
+    open.entry.policy = std::mem::take(&mut considered.done);
+    open.entry.would_have = std::mem::take(&mut considered.would_have);
+    open.considered = Some(considered);
+    match refused {
+        Some(Refusal { message, retry_after, .. }) => Err(Stop::Refused { message, retry_after }),
+        None => Ok(()),
     }
 }
 

@@ -16,6 +16,8 @@
 //! | `turn` | requests → which of them are attempts of one client turn | `relay` |
 //! | `keys`, `auth` | secrets → the key for the next request, the caller's name | `relay` |
 //! | `spend` | reported usage → dollars | `relay` |
+//! | `steer` | signals → which upstream keeps how much, under guards that hold whatever comes in | `relay` |
+//! | `policy` | a call → what its route does about it before it is planned | `relay` |
 //! | `feed` | signals to everybody who listens | `relay` |
 //! | `order` | what steering decided, for those who steer other routers by it | `relay` |
 //! | `sink` | orders → other routers, each with its lease | `sinks` |
@@ -85,6 +87,8 @@ pub mod own;
 #[cfg(feature = "relay")]
 mod patience;
 #[cfg(feature = "relay")]
+pub mod policy;
+#[cfg(feature = "relay")]
 pub mod relayed;
 #[cfg(feature = "relay")]
 pub mod reload;
@@ -98,6 +102,8 @@ pub mod serve;
 pub mod sink;
 #[cfg(feature = "relay")]
 pub mod spend;
+#[cfg(feature = "relay")]
+pub mod steer;
 #[cfg(feature = "relay")]
 pub mod turn;
 #[cfg(feature = "relay")]

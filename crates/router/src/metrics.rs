@@ -10,6 +10,7 @@
 //! | `sseismo_signals*`, `sseismo_detector_*`, `sseismo_feed_*` | the detector and its feed |
 //! | `sseismo_route_*` | what the router decided |
 //! | `sseismo_sink_*` | what became of it at other routers |
+//! | `sseismo_steering_*` | what signals and policies did, or would have done |
 //!
 //! Labels are few and their values bounded: upstream, model, api, signature. Models are named by clients, so
 //! only the first [`MAX_TARGETS`] combinations get their own series, the rest are counted under `other`. The
@@ -43,7 +44,7 @@ pub use sinks::Sinks;
 use streams::Streams;
 pub use target::MAX_TARGETS;
 use target::Targets;
-pub use traffic::{Breaker, InFlight, TokenKind, Traffic};
+pub use traffic::{Breaker, InFlight, Mode, TokenKind, Traffic};
 
 /// What `OpenMetrics` scrapers ask for and get.
 pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

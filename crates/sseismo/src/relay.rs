@@ -22,7 +22,7 @@ mod detection;
 mod observe;
 mod route;
 
-use detection::{Detecting, Detection};
+use detection::{Detecting, Detection, Steer};
 
 const EXAMPLES: &str = "Examples:
   sseismo relay --observe --to https://api.openai.com -o traces/
@@ -112,7 +112,8 @@ struct Beside {
 }
 
 impl Beside {
-    fn start(args: &Args) -> anyhow::Result<Self> {
+    /// Starts it; `steer` acts on the detector's signals.
+    fn start(args: &Args, steer: Option<Steer>) -> anyhow::Result<Self> {
         let mut detecting = Detecting::new();
         let health = detecting.health.clone();
         let folder = args.out.as_deref();
@@ -120,7 +121,7 @@ impl Beside {
         let mut running = args.recording.start(folder, args.sample, drop, warn)?;
         let recorder_lost: Option<Arc<AtomicU64>> = folder.map(|_| running.observer.lost());
         if let Some(listened) = running.listen() {
-            detecting.start(&args.detection, folder, listened, recorder_lost)?;
+            detecting.start(&args.detection, folder, listened, recorder_lost, steer)?;
         }
         Ok(Self { running, detecting })
     }

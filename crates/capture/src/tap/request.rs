@@ -151,6 +151,13 @@ fn effort(value: &dyn Fn(&str) -> Option<Value>) -> Option<String> {
         .or_else(|| budget(at("generationConfig", "/thinkingConfig/thinkingBudget")))
 }
 
+/// The `prompt_numeric_share` of a decoded request body; `None` when it is no JSON object or has no prompt.
+pub fn prompt_numeric_share(body: &[u8]) -> Option<f64> {
+    let fields = serde_json::from_slice::<BTreeMap<String, &RawValue>>(body).ok()?;
+    let value = |name: &&str| serde_json::from_str::<Value>(fields.get(*name)?.get()).ok();
+    numeric_share(PROMPTS.iter().filter_map(value))
+}
+
 /// Share of prompt characters that are digits, or one of `.,|;:%$-` inside a run of digits.
 fn numeric_share(prompts: impl Iterator<Item = Value>) -> Option<f64> {
     let mut count = Numeric::default();

@@ -11,6 +11,7 @@ use crate::breaker::Settings;
 use crate::config::Upstream;
 use crate::keys::{Key, Keyring};
 use crate::outcome::{FailureKind, LimitKind, Outcome};
+use crate::policy::Adjust;
 
 /// Why an attempt goes where it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub enum Reason {
     Weight,
     /// Drawn by weight from its session: where its prompt cache is.
     Session,
+    /// A signal or policy keeps it off the place that would have been first.
+    Steered,
     /// The organisation that issued the state that it carries.
     State,
     /// Another key of the upstream that met a limit.
@@ -43,6 +46,7 @@ impl Reason {
         match self {
             Self::Weight => "weight",
             Self::Session => "session",
+            Self::Steered => "steered",
             Self::State => "state",
             Self::OtherKey => "other-key",
             Self::OtherRegion => "other-region",
@@ -79,6 +83,8 @@ pub struct Attempt {
     /// Without content for this long, it is over ([`FailureKind::NoContent`]); `None`: no limit is known, or
     /// nobody else could take over.
     pub first_content_within: Option<Duration>,
+    /// Changes to the request that were advised.
+    pub adjust: Adjust,
     pub(super) place: usize,
     pub(super) hold: Hold,
     pub(super) learn: Learn,
@@ -90,6 +96,30 @@ pub(super) struct Hold {
     pub(super) lane: Arc<Lane>,
     pub(super) probe: Option<u64>,
     pub(super) fallback: Option<FallbackPlace>,
+    #[expect(dead_code, reason = "held for its drop")]
+    pub(super) flight: Flight,
+}
+
+/// An attempt in flight in its lane.
+#[derive(Debug)]
+pub(super) struct Flight {
+    lane: Arc<Lane>,
+    deep: bool,
+}
+
+impl Flight {
+    pub(super) fn begin(lane: &Arc<Lane>, deep: bool) -> Self {
+        lane.in_flight.fetch_add(1, Ordering::Relaxed);
+        lane.deep_in_flight.fetch_add(u64::from(deep), Ordering::Relaxed);
+        Self { lane: lane.clone(), deep }
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.lane.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.lane.deep_in_flight.fetch_sub(u64::from(self.deep), Ordering::Relaxed);
+    }
 }
 
 /// A place under the fallback's cap.
@@ -142,6 +172,7 @@ impl Attempt {
         }
         let wait = now.saturating_duration_since(self.learn.started);
         locked(&self.hold.lane.patience).waited(&self.learn.effort, wait);
+        self.hold.lane.harm().waited(&self.learn.effort, wait, now);
         if let Some(probe) = self.hold.probe {
             locked(&self.hold.lane.breaker).first_content(probe, now);
         }
@@ -155,6 +186,7 @@ impl Attempt {
 
     pub(super) fn settle(&mut self, outcome: Outcome, now: Instant) {
         locked(&self.hold.lane.breaker).record(outcome, self.hold.probe.take(), now);
+        self.hold.lane.harm().ended(outcome, now);
         match outcome {
             Outcome::Good => self.note_success(),
             Outcome::Failed(failure) => {

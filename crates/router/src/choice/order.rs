@@ -11,7 +11,7 @@ pub(super) fn rank(draw: u64, name: &str, weight: f64) -> f64 {
 }
 
 /// A number in (0, 1] that looks random and depends on nothing else.
-fn uniform(draw: u64, name: &str) -> f64 {
+pub(crate) fn uniform(draw: u64, name: &str) -> f64 {
     let hash = name.bytes().fold(mix(draw), |hash, byte| mix(hash ^ u64::from(byte)));
     // 53 bits are what an f64 holds exactly.
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]

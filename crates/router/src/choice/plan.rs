@@ -1,17 +1,21 @@
 //! The upstreams that can take one request, and the next one to try.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sseismo_trace::Api;
 use tokio::time::Instant;
 
-use super::attempt::{FallbackPlace, Hold, Learn};
+use super::attempt::{FallbackPlace, Flight, Hold, Learn};
 use super::{Ask, Attempt, Bound, Reason, RouteState, Router, Seat, Stop, locked, order, wait};
 use crate::breaker::{Admit, State};
 use crate::config::Route;
 use crate::keys::{Key, Pick};
 use crate::outcome::{Incapable, Limit, LimitKind, Outcome};
+use crate::policy::effort::{can_be_lowered, is_deep};
+use crate::policy::{Adjust, Advised, Told, primary};
+use crate::steer::{Called, Held, Snapshot};
 
 /// Why an upstream was passed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +73,14 @@ pub struct Plan {
     attempts: u32,
     deadline: Instant,
     last: Option<(usize, Outcome)>,
+    deep: bool,
+    /// The place that is first without signals and policies.
+    natural: Option<usize>,
+    /// The cheapest first among those that do not stand last.
+    cheapest: bool,
+    /// What was done about the call, and what would have been.
+    told: Vec<Told>,
+    would_have: Vec<Told>,
 }
 
 /// A seat that is still in question.
@@ -81,6 +93,14 @@ struct Place {
     /// Keys that were tried.
     used: Vec<u16>,
     done: bool,
+    /// It stands last, for this.
+    last: Option<Told>,
+    /// It stands before others, for this.
+    preferred: Option<Told>,
+    /// Changes to the request there.
+    adjust: Adjust,
+    /// Effort is lowered there, for this.
+    lowered: Option<Told>,
 }
 
 /// What stood in the way of a place.
@@ -132,7 +152,12 @@ impl Plan {
                 fits
             });
         }
-        Ok(Self {
+        let mut plan = Self {
+            deep: is_deep(ask.effort),
+            natural: None,
+            cheapest: false,
+            told: Vec::new(),
+            would_have: Vec::new(),
             effort: ask.effort.unwrap_or_default().into(),
             by_session: ask.session.is_some(),
             bound,
@@ -143,7 +168,81 @@ impl Plan {
             last: None,
             router,
             route,
-        })
+        };
+        plan.natural = plan.order().first().copied();
+        Ok(plan)
+    }
+
+    /// Hears what is signalled about its places.
+    pub(super) fn judge(&mut self, signals: &Snapshot, ask: &Ask<'_>, draw: u64) {
+        if signals.is_quiet() {
+            return;
+        }
+        let lowers = can_be_lowered(ask.effort);
+        for index in 0..self.places.len() {
+            let judged = signals.judge(&self.called(index, ask, draw));
+            if self.natural == Some(index) {
+                self.would_have.extend(judged.would);
+                self.would_have.extend(judged.would_lower.filter(|_| lowers));
+            }
+            let place = &mut self.places[index];
+            place.last = judged.last;
+            place.lowered = judged.lower.filter(|_| lowers);
+            place.adjust.lower(u8::from(place.lowered.is_some()));
+        }
+    }
+
+    fn called<'a>(&'a self, index: usize, ask: &'a Ask<'a>, draw: u64) -> Called<'a> {
+        let place = &self.places[index];
+        Called {
+            upstream: &place.seat.upstream.name,
+            model: &place.model,
+            route: &self.route.route.model,
+            effort: &self.effort,
+            prompt_tokens: ask.prompt_tokens,
+            numeric_share: ask.numeric_share,
+            deep: self.deep,
+            in_flight: place.seat.lane.in_flight.load(Ordering::Relaxed),
+            deep_in_flight: place.seat.lane.deep_in_flight.load(Ordering::Relaxed),
+            draw,
+        }
+    }
+
+    /// Takes the advice of the route's policies. Who may take the call at all was decided before.
+    pub fn heed(&mut self, advised: &Advised) {
+        self.cheapest = advised.cheapest;
+        let primary: Vec<Arc<str>> = match &advised.spill {
+            None => Vec::new(),
+            Some(_) => primary(&self.route.route).map(|upstream| upstream.name.clone()).collect(),
+        };
+        for place in &mut self.places {
+            let name = &place.seat.upstream.name;
+            let of = |list: &[(Arc<str>, Told)]| {
+                list.iter().find(|(listed, _)| listed == name).map(|(_, told)| told.clone())
+            };
+            let tier = advised.from_tier.as_ref().filter(|(tier, _)| place.seat.tier < *tier);
+            let spilled = advised.spill.as_ref().filter(|_| primary.contains(name));
+            let last = of(&advised.avoid).or(spilled.cloned()).or(tier.map(|(_, told)| told.clone()));
+            place.last = place.last.take().or(last);
+            place.preferred = of(&advised.prefer);
+            place.adjust = place.adjust.and(advised.adjust);
+        }
+    }
+
+    /// What signals and policies did about the call so far, by moving it or by changing it for one place.
+    pub fn told(&self) -> &[Told] {
+        &self.told
+    }
+
+    /// What signals would have done, and what nobody else could take.
+    pub fn would_have(&self) -> &[Told] {
+        &self.would_have
+    }
+
+    /// The upstreams that are left, the next first.
+    #[cfg(test)]
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.order().into_iter().map(|index| &*self.places[index].seat.upstream.name).collect()
     }
 
     /// The route that takes the request.
@@ -231,11 +330,24 @@ impl Plan {
                     (false, false)
                 }
             };
-            (!other_key, place.seat.tier, same_region)
+            let tier = if self.cheapest { 0 } else { place.seat.tier };
+            let ends = (place.seat.rollback.is_some(), place.last.is_some());
+            (!other_key, ends, place.preferred.is_none(), tier, same_region)
+        };
+        let rank = |index: usize| {
+            let place = &self.places[index];
+            let price = place.seat.upstream.prices.get(&*place.model);
+            // Without a price it may cost anything.
+            if self.cheapest { price.map_or(f64::INFINITY, |price| price.input + price.output) } else { 0.0 }
         };
         let mut order: Vec<usize> = (0..self.places.len()).filter(|index| self.may(*index)).collect();
         order.sort_by(|&a, &b| {
-            key(a).cmp(&key(b)).then_with(|| self.places[a].rank.total_cmp(&self.places[b].rank))
+            let (one, other) = (&self.places[a], &self.places[b]);
+            key(a)
+                .cmp(&key(b))
+                .then_with(|| rank(a).total_cmp(&rank(b)))
+                .then_with(|| one.seat.tier.cmp(&other.seat.tier))
+                .then_with(|| one.rank.total_cmp(&other.rank))
         });
         order
     }
@@ -292,7 +404,8 @@ impl Plan {
             Admit::Probe(probe) => Some(probe),
             Admit::Refuse { until, asked } => return obstacle(Why::Breaker, Some(until), asked),
         };
-        Ok((key, Hold { lane: place.seat.lane.clone(), probe, fallback }, admit))
+        let flight = Flight::begin(&place.seat.lane, self.deep);
+        Ok((key, Hold { lane: place.seat.lane.clone(), probe, fallback, flight }, admit))
     }
 
     fn begin(
@@ -310,6 +423,7 @@ impl Plan {
             self.bound = Bound::To(organisation);
         }
         self.attempts += 1;
+        self.tell(index);
         let others = (0..self.places.len()).any(|other| other != index && self.could(other, now));
         let place = &self.places[index];
         let left = self.deadline.saturating_duration_since(now);
@@ -331,6 +445,7 @@ impl Plan {
             until: self.deadline.checked_sub(kept).unwrap_or(self.deadline),
             headers_within: others.then_some(place.seat.upstream.headers_timeout),
             first_content_within,
+            adjust: place.adjust,
             place: index,
             hold,
             learn: Learn {
@@ -343,6 +458,25 @@ impl Plan {
                 in_tiers: place.seat.rollback.is_none(),
             },
         }
+    }
+
+    /// Tells what the first attempt's place shows: who was moved, and who could not be.
+    fn tell(&mut self, index: usize) {
+        if self.attempts > 1 {
+            return;
+        }
+        self.told.extend(self.places[index].lowered.clone());
+        let natural = self.natural.filter(|natural| *natural != index);
+        let moved = natural.and_then(|natural| self.places[natural].last.clone());
+        self.told.extend(moved.or_else(|| natural.and(self.places[index].preferred.clone())));
+        let stayed = self.places[index].last.clone().filter(|_| natural.is_none());
+        self.would_have.extend(stayed.map(|told| Told { why: Some(Held::NowhereToGo.name()), ..told }));
+    }
+
+    /// Whether a signal or policy keeps the call off the place that would have been first.
+    fn is_steered(&self, index: usize) -> bool {
+        let natural = self.natural.filter(|natural| *natural != index).map(|natural| &self.places[natural]);
+        natural.is_some_and(|natural| natural.last.is_some() || self.places[index].preferred.is_some())
     }
 
     fn reason(&self, index: usize, force: bool, admit: Admit) -> Reason {
@@ -366,6 +500,7 @@ impl Plan {
                     _ => Reason::NextTier,
                 }
             }
+            None if self.is_steered(index) => Reason::Steered,
             None if place.seat.tier > 0 => Reason::NextTier,
             None if matches!(self.bound, Bound::To(_) | Bound::ToFirst) => Reason::State,
             None if self.order().first() != Some(&index) => Reason::NextInTier,
@@ -422,6 +557,10 @@ impl Place {
             seat: seat.clone(),
             used: Vec::new(),
             done: false,
+            last: None,
+            preferred: None,
+            adjust: Adjust::default(),
+            lowered: None,
         }
     }
 

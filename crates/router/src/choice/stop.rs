@@ -57,6 +57,14 @@ pub enum Stop {
         /// The route's model.
         route: Arc<str>,
     },
+    /// A policy refuses it.
+    #[error("{message}")]
+    Refused {
+        /// What the policy says.
+        message: &'static str,
+        /// When to come back.
+        retry_after: Duration,
+    },
     /// The last outcome is the client's own or a success: it is passed on.
     #[error("nothing is left to do")]
     Settled,
@@ -78,6 +86,7 @@ impl Stop {
             Self::NoRoute { .. } => 404,
             Self::NoApi { .. } | Self::MixedState { .. } | Self::UnknownState => 400,
             Self::StateBound { .. } | Self::Resting { .. } | Self::FallbackFull { .. } => 503,
+            Self::Refused { .. } => 429,
             Self::Settled | Self::Exhausted | Self::BudgetSpent => 502,
             Self::Deadline => 504,
         }
@@ -87,7 +96,7 @@ impl Stop {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::StateBound { retry_after, .. } => *retry_after,
-            Self::Resting { retry_after, .. } => Some(*retry_after),
+            Self::Resting { retry_after, .. } | Self::Refused { retry_after, .. } => Some(*retry_after),
             Self::FallbackFull { .. } => Some(Duration::from_secs(1)),
             Self::NoRoute { .. }
             | Self::NoApi { .. }
@@ -110,6 +119,7 @@ impl Stop {
             Self::UnknownState => "unknown-state",
             Self::Resting { .. } => "resting",
             Self::FallbackFull { .. } => "fallback-full",
+            Self::Refused { .. } => "refused-by-policy",
             Self::Settled => "settled",
             Self::Exhausted => "exhausted",
             Self::BudgetSpent => "budget-spent",

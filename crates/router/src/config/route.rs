@@ -10,6 +10,7 @@ use sseismo_trace::Api;
 use super::section::{Section, Value};
 use super::server::durations;
 use super::{Member, Rollback, Route, Upstream, upstream};
+use crate::policy;
 
 /// Declared upstreams by name; `None` for one that has faults of its own.
 pub(super) type Declared = BTreeMap<String, Option<Arc<Upstream>>>;
@@ -47,12 +48,14 @@ pub(super) fn route(mut section: Section<'_>, declared: &Declared) -> Option<Rou
         retry_budget: section.share("retry_budget").unwrap_or(0.1),
         fallback_in_flight: section.size("fallback_in_flight", 1..=1_000_000),
         rollback,
+        policies: Vec::new(),
     };
     durations(&section, [("commit_after", &mut route.commit_after), ("deadline", &mut route.deadline)]);
     if route.commit_after >= route.deadline {
         section.fault("commit_after", "`commit_after` must be shorter than `deadline`");
     }
     fallbacks_can(&section, &route);
+    route.policies = policy::read(&section, &route);
     section.end();
     model.map(|_| route)
 }

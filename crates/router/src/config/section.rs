@@ -85,6 +85,20 @@ impl<'a> Section<'a> {
         self.text(key)
     }
 
+    /// One of these words.
+    pub(crate) fn word(&self, key: &'static str, words: &[&'static str]) -> Option<&'static str> {
+        let expected = words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" or ");
+        self.take(key, &expected, |value| {
+            let text = value.as_str()?;
+            words.iter().find(|word| **word == text).copied()
+        })
+    }
+
+    /// `true` or `false`.
+    pub(crate) fn flag(&self, key: &'static str) -> Option<bool> {
+        self.take(key, "true or false", DeValue::as_bool)
+    }
+
     /// A whole number in a range.
     pub(crate) fn whole(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
         let expected = match *range.end() {

@@ -96,7 +96,8 @@ fn body(
 ) -> (Option<Bytes>, bool) {
     let renamed = inbound.model.as_ref().is_some_and(|model| **model != *attempt.model);
     let asking = inbound.lacks_usage && api == Some(Api::Chat);
-    if !renamed && !asking && upstream.drop.is_empty() && upstream.clamp.is_empty() {
+    let adjust = api.filter(|_| !attempt.adjust.is_nothing());
+    if !renamed && !asking && adjust.is_none() && upstream.drop.is_empty() && upstream.clamp.is_empty() {
         return (None, false); // a large prompt is not read again for nothing
     }
     let Ok(mut members) = Members::read(&inbound.decoded) else { return (None, false) };
@@ -108,6 +109,9 @@ fn body(
     }
     for (name, most) in &upstream.clamp {
         members.clamp(name, *most);
+    }
+    if let Some(api) = adjust {
+        attempt.adjust.apply(api, &mut members);
     }
     let strip = api.is_some_and(|api| usage::ask(api, &mut members));
     (members.is_changed().then(|| members.write().into()), strip)

@@ -13,6 +13,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::target::cut;
+use crate::steer::Snapshot;
 
 /// Borders, s: what a relay adds lies far below what providers take.
 const OVERHEAD: [f64; 12] =
@@ -51,6 +52,40 @@ impl TokenKind {
             Self::Reasoning => "reasoning",
         }
     }
+}
+
+/// Whether something was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It was.
+    Acted,
+    /// It would have been.
+    WouldHave,
+}
+
+impl Mode {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Acted => "acted",
+            Self::WouldHave => "would-have",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Decision {
+    route: String,
+    policy: &'static str,
+    action: &'static str,
+    mode: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Share {
+    upstream: String,
+    model: String,
+    signature: &'static str,
+    mode: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -115,6 +150,8 @@ pub struct Traffic {
     tokens: Family<Billed, Counter>,
     cost: Family<Cost, Counter<f64, AtomicU64>>,
     overhead: Family<Route, Histogram, Overhead>,
+    decisions: Family<Decision, Counter>,
+    shares: Family<Share, Gauge<f64, AtomicU64>>,
 }
 
 impl Traffic {
@@ -128,8 +165,20 @@ impl Traffic {
             tokens: Family::default(),
             cost: Family::default(),
             overhead: Family::new_with_constructor(Overhead),
+            decisions: Family::default(),
+            shares: Family::default(),
         };
-        let Self { requests, attempts, fallbacks, breakers, in_flight, tokens, cost, overhead } = &traffic;
+        let Self { requests, attempts, fallbacks, breakers, in_flight, tokens, cost, overhead, .. } = &traffic;
+        registry.register(
+            "sseismo_steering_decisions",
+            "What signals and policies did about calls, or would have done",
+            traffic.decisions.clone(),
+        );
+        registry.register(
+            "sseismo_steering_share",
+            "What an upstream keeps, or would keep, of the calls that a signal is about",
+            traffic.shares.clone(),
+        );
         registry.register("sseismo_route_requests", "Clients' requests that were answered", requests.clone());
         registry.register("sseismo_route_attempts", "Requests sent to upstreams", attempts.clone());
         registry.register(
@@ -202,6 +251,32 @@ impl Traffic {
     pub fn cost(&self, route: &str, upstream: &str, usd: f64) {
         if usd > 0.0 && usd.is_finite() {
             self.cost.get_or_create(&Cost { route: name(route), upstream: name(upstream) }).inc_by(usd);
+        }
+    }
+
+    /// A signal or policy did something about a call, or would have.
+    pub fn steering(&self, route: &str, policy: &'static str, action: &'static str, mode: Mode) {
+        let labels = Decision { route: name(route), policy, action, mode: mode.name() };
+        self.decisions.get_or_create(&labels).inc();
+    }
+
+    /// Replaces the shares that upstreams keep of the calls that signals are about.
+    pub fn shares(&self, snapshot: &Snapshot) {
+        self.shares.clear();
+        for kept in &snapshot.shares {
+            for (mode, share) in [(Mode::Acted, kept.acted), (Mode::WouldHave, kept.would)] {
+                let part = |part: &Option<String>| name(part.as_deref().unwrap_or_default());
+                let labels = Share {
+                    upstream: part(&kept.target.upstream),
+                    model: part(&kept.target.model),
+                    signature: kept.detail.signature().name(),
+                    mode: mode.name(),
+                };
+                // Efforts are not told apart: the smallest share stands for all.
+                let known = self.shares.get_or_create_owned(&labels);
+                let least = if known.get() > 0.0 { known.get().min(share) } else { share };
+                known.set(least);
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -23,8 +23,10 @@ use sseismo_live_detector::{Baselines, Detector, Options, Preset, State, View};
 use sseismo_router::admin::{Admin, Health};
 use sseismo_router::feed::Feed;
 use sseismo_router::metrics::{DetectorState, Loss, Meter, Metrics};
+use sseismo_router::operator::Outside;
+use sseismo_router::steer::Answer;
 use sseismo_trace::parquet::{Manifest, StoredSignal, write_signals};
-use sseismo_trace::{Micros, SignalState, Summary, UtcMicros};
+use sseismo_trace::{Micros, Signal, SignalState, Summary, UtcMicros};
 use tokio::net::TcpListener;
 
 use crate::clock;
@@ -81,12 +83,18 @@ enum Rules {
     WriteUp,
 }
 
+/// Takes a signal to the router, where there is one, and says what becomes of it.
+pub(crate) type Steer = Box<dyn Fn(&Signal) -> Answer + Send>;
+
 /// A detector at work.
 pub(crate) struct Detecting {
     feed: Feed,
     metrics: Arc<Metrics>,
     pub(crate) health: Health,
     thread: Option<JoinHandle<Told>>,
+    /// Signals that others raise, for the dataset.
+    outside: SyncSender<StoredSignal>,
+    others: Option<Receiver<StoredSignal>>,
 }
 
 /// What was told in the end.
@@ -137,16 +145,26 @@ impl Detecting {
     pub(crate) fn new() -> Self {
         let feed = Feed::new(clock::now().0.cast_unsigned(), KEPT_SIGNALS);
         let metrics = Arc::new(Metrics::new(&feed));
-        Self { feed, metrics, health: Health::default(), thread: None }
+        let (outside, others) = sync_channel(KEPT_SIGNALS);
+        Self { feed, metrics, health: Health::default(), thread: None, outside, others: Some(others) }
     }
 
-    /// Starts the detector on `listened`; `recorder_lost` counts what the recorder did not get.
+    /// Where signals that others raise go in, with what became of them.
+    pub(crate) fn outside(&self) -> Outside {
+        let outside = self.outside.clone();
+        // One that does not fit is missing in the dataset; it was acted on all the same.
+        Box::new(move |signal, answer| drop(outside.try_send(stored(signal, Some(answer)))))
+    }
+
+    /// Starts the detector on `listened`; `recorder_lost` counts what the recorder did not get, `steer` acts on
+    /// its signals.
     pub(crate) fn start(
         &mut self,
         how: &Detection,
         folder: Option<&Path>,
         listened: Listened,
         recorder_lost: Option<Arc<AtomicU64>>,
+        steer: Option<Steer>,
     ) -> anyhow::Result<()> {
         let detector = match folder.and_then(|folder| load(&folder.join(BASELINES))) {
             None => Detector::new(how.options()),
@@ -164,6 +182,8 @@ impl Detecting {
             dataset: folder.map(Path::to_owned),
             saved: clock::now(),
             unstored: Vec::new(),
+            others: self.others.take(),
+            steer,
             stored: clock::now(),
             recorder_lost,
             missed: listened.missed,
@@ -244,6 +264,9 @@ struct Host {
     saved: UtcMicros,
     /// Signals that are not in the dataset yet.
     unstored: Vec<StoredSignal>,
+    /// Those that others raise.
+    others: Option<Receiver<StoredSignal>>,
+    steer: Option<Steer>,
     stored: UtcMicros,
     recorder_lost: Option<Arc<AtomicU64>>,
     missed: Arc<AtomicU64>,
@@ -273,6 +296,9 @@ impl Host {
     fn tick(&mut self, now: UtcMicros) {
         self.detector.tick(UtcMicros(now.0 - LATE));
         self.tell();
+        while let Some(other) = self.others.as_ref().and_then(|others| others.try_recv().ok()) {
+            self.keep(other);
+        }
         self.feed.expire(now);
         let view = self.detector.view();
         self.metrics.detector(state(&view, self.missed.load(Ordering::Relaxed)));
@@ -306,10 +332,15 @@ impl Host {
                 }
                 self.lines = None;
             }
-            if self.dataset.is_some() && self.unstored.len() < UNSTORED {
-                self.unstored.push(signal.clone().into());
-            }
+            let answer = self.steer.as_ref().map(|steer| steer(&signal));
+            self.keep(stored(signal.clone(), answer));
             self.feed.publish(signal);
+        }
+    }
+
+    fn keep(&mut self, signal: StoredSignal) {
+        if self.dataset.is_some() && self.unstored.len() < UNSTORED {
+            self.unstored.push(signal);
         }
     }
 
@@ -346,6 +377,15 @@ impl Host {
         self.store(now);
         self.told.missed = self.missed.load(Ordering::Relaxed);
         self.told
+    }
+}
+
+/// A signal with what became of it.
+fn stored(signal: Signal, answer: Option<Answer>) -> StoredSignal {
+    StoredSignal {
+        signal,
+        action: answer.map(|answer| answer.action.name().to_owned()),
+        acted: answer.map(|answer| answer.acted),
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) fn run(args: &Args, to: &str) -> anyhow::Result<End> {
         );
     }
     let options = args.recording.tap()?;
-    let beside = Beside::start(args)?;
+    let beside = Beside::start(args, None)?;
     let observer = beside.running.observer.clone();
     let runtime = runtime()?;
     let admin = beside.detecting.admin();

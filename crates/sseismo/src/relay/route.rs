@@ -15,17 +15,19 @@ use sseismo_router::front::{Current, Front};
 use sseismo_router::health;
 use sseismo_router::link::Links;
 use sseismo_router::metrics::{Breaker, Metrics};
-use sseismo_router::operator::Operator;
+use sseismo_router::operator::{Operator, Outside};
 use sseismo_router::order::{Notice, Notices, notices};
 use sseismo_router::reload::{self, Live, Unusable};
 use sseismo_router::serve::{Limits, Served, serve};
 use sseismo_router::sink::lease::Restorer;
 use sseismo_router::sink::{Named, Sinks};
+use sseismo_router::steer::Source;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
+use super::detection::Steer;
 use super::{Args, Beside, announce, runtime, signals};
 use crate::clock;
 use crate::exit::End;
@@ -37,8 +39,8 @@ mod probe;
 use lines::Lines;
 pub(super) use probe::check;
 
-/// How often the breakers' states are put into the metrics.
-const BREAKERS_EVERY: Duration = Duration::from_secs(1);
+/// How often signals are looked at without calls, and states put into the metrics.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Longest time for taking back what other routers were told.
 const TAKE_BACK: Duration = Duration::from_secs(5);
@@ -49,7 +51,11 @@ pub(super) fn run(args: &Args, path: &Path) -> anyhow::Result<End> {
     let live = Arc::new(Live::start(path, seed, Instant::now()).map_err(told)?);
     let lines = Lines::start(args.access_log.as_deref())?;
     let options = args.recording.tap()?;
-    let beside = Beside::start(args)?;
+    let steered = Arc::clone(&live);
+    let steer: Steer = Box::new(move |signal| {
+        steered.router().signal(signal.clone(), Source::Detector, Instant::now())
+    });
+    let beside = Beside::start(args, Some(steer))?;
     let runtime = runtime()?;
     let parts = Parts {
         live: Arc::clone(&live),
@@ -58,6 +64,7 @@ pub(super) fn run(args: &Args, path: &Path) -> anyhow::Result<End> {
         metrics: beside.detecting.metrics(),
         feed: beside.detecting.feed(),
         admin: beside.detecting.admin(),
+        outside: beside.detecting.outside(),
         lines: lines.sender(),
     };
     let served = runtime.block_on(parts.serve(args, path));
@@ -78,12 +85,13 @@ struct Parts {
     metrics: Arc<Metrics>,
     feed: Feed,
     admin: Admin,
+    outside: Outside,
     lines: lines::Sender,
 }
 
 impl Parts {
     async fn serve(self, args: &Args, path: &Path) -> anyhow::Result<Served> {
-        let Self { live, options, observer, metrics, feed, admin, lines } = self;
+        let Self { live, options, observer, metrics, feed, admin, outside, lines } = self;
         let server = live.router().config().server.clone();
         let listener = TcpListener::bind(server.listen).await;
         let listener = listener.with_context(|| format!("cannot listen on {}", server.listen))?;
@@ -99,7 +107,8 @@ impl Parts {
         let access = Arc::new(Access::new(clock::now().0.cast_unsigned(), sinks));
         let admin = match server.admin_token {
             Some(token) => {
-                admin.with_operator(Operator::new(token, Arc::clone(&current), Arc::clone(&access)))
+                let operator = Operator::new(token, Arc::clone(&current), Arc::clone(&access));
+                admin.with_operator(operator.telling(outside))
             }
             None => admin,
         };
@@ -111,7 +120,7 @@ impl Parts {
         let mut beside = JoinSet::new();
         beside.spawn(reload::follow(live));
         beside.spawn(health::watch(Arc::clone(&current), Arc::clone(&links), observer.clone()));
-        beside.spawn(show_breakers(Arc::clone(&current), Arc::clone(&metrics)));
+        beside.spawn(look(Arc::clone(&current), Arc::clone(&metrics)));
         let shared = Shared { links, observer, keep_alive: server.keep_alive, metrics: Some(metrics) };
         let front = Front::new(current, shared, access, Some(admin.clone()));
         announce(
@@ -180,11 +189,15 @@ async fn drain(front: Front, mut stop: watch::Receiver<bool>) {
     front.drain();
 }
 
-/// Keeps the gauges of the breakers up to date: of each upstream, that of its worst model.
-async fn show_breakers(current: Current, metrics: Arc<Metrics>) {
+/// Lets time work on signals, and keeps gauges up to date: the shares that are steered, and of each upstream the
+/// breaker of its worst model.
+async fn look(current: Current, metrics: Arc<Metrics>) {
     loop {
+        let router = current();
+        router.steer(Instant::now());
+        metrics.traffic().shares(&router.steering_snapshot());
         let mut worst = std::collections::BTreeMap::new();
-        for view in current().breakers(Instant::now()) {
+        for view in router.breakers(Instant::now()) {
             let state = match view.state {
                 State::Closed => (0, Breaker::Closed),
                 State::HalfOpen => (1, Breaker::HalfOpen),
@@ -198,7 +211,8 @@ async fn show_breakers(current: Current, metrics: Arc<Metrics>) {
         for (upstream, (_, state)) in worst {
             metrics.traffic().breaker(&upstream, state);
         }
-        tokio::time::sleep(BREAKERS_EVERY).await;
+        drop(router); // a configuration that is gone must not wait for this sleep
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 

@@ -35,6 +35,8 @@ fn host(dataset: Option<PathBuf>) -> (Host, Lines) {
         dataset,
         saved: UtcMicros(0),
         unstored: Vec::new(),
+        others: None,
+        steer: None,
         stored: UtcMicros(0),
         recorder_lost: None,
         missed: Arc::default(),

@@ -1,0 +1,474 @@
+//! Policies: what a route does about a call before it is planned, and what it learns from how the call ended.
+//!
+//! ```text
+//! policy.consider(call)      → a Thought: advice, told or done
+//!   merged over all policies → Advised: refuse, wait in a line, change the request, change the order of places
+//! policy.ended(entry)        once for each call that was considered, however it ended
+//! ```
+//!
+//! One file each, one line in [`KINDS`], one table `[route.NAME]` in the configuration; off unless that table is
+//! there, and told as "would have" unless it says `act = true`.
+//!
+//! **Precedence**, first to last. State and ability (organisation, API, context) decide who may take a call at
+//! all; no advice changes that. Then: a refusal ends the call, the first policy's in the order of [`KINDS`];
+//! lines are waited in, in that order; an upstream that anybody advises against stands last, whoever prefers
+//! it; among the others those preferred stand first; then tiers and weights as ever. Of several changes to a
+//! request the strictest counts: the most steps less effort, the smallest cap. Signals ([`steer`](crate::steer))
+//! are heard like one more policy that advises against places. Nobody is left out: whoever stands last is still
+//! asked when nobody else can.
+
+use std::any::Any;
+use std::cell::OnceCell;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use sseismo_capture::tap::prompt_numeric_share;
+use sseismo_trace::{Api, SignatureId};
+use tokio::time::{Instant, timeout};
+
+use crate::access::Entry;
+use crate::choice::Router;
+use crate::config::{Route, Section, Upstream};
+use crate::rewrite::Members;
+use crate::steer::{Called, Force, Held, Snapshot};
+
+pub mod adjust;
+pub mod deep_concurrency;
+pub mod effort;
+pub mod line;
+pub mod size_window;
+
+pub use adjust::Adjust;
+pub use line::{Line, Place};
+
+/// Every policy, in the order of precedence: the name of its table, and who reads it.
+pub(crate) const KINDS: [(&str, Read); 2] =
+    [(deep_concurrency::NAME, deep_concurrency::read), (size_window::NAME, size_window::read)];
+
+/// Reads a policy's own table, given the route, whose policies are not read yet; faults go to the section, `None`
+/// when it cannot be used.
+pub(crate) type Read = fn(&Section<'_>, &Route) -> Option<Arc<dyn Policy>>;
+
+/// One way to treat calls of a route.
+pub trait Policy: Any + fmt::Debug + Send + Sync {
+    /// Its name in the configuration, in metrics and in logs.
+    fn name(&self) -> &'static str;
+
+    /// What to do about a call. Called once per call, on the way of the call: quick, and never waiting.
+    fn consider(&self, call: &Call<'_>, now: Instant) -> Thought;
+
+    /// A call that was considered has ended. `mark` is the one of its [`Thought`].
+    fn ended(&self, _entry: &Entry, _mark: u64, _now: Instant) {}
+
+    /// The same policy under a changed configuration, with what `old` has learned; `None`: nothing is learned
+    /// that could be kept. `old` is of the same name.
+    fn after(&self, _old: &dyn Policy) -> Option<Arc<dyn Policy>> {
+        None
+    }
+}
+
+/// What a policy thinks of one call.
+#[derive(Debug, Default)]
+pub struct Thought {
+    /// What to do.
+    pub advice: Vec<Advice>,
+    /// Why it must not be done, whatever the configuration says: then it is told only.
+    pub held: Option<Held>,
+    /// The policy's own note on this call, given back when it has ended.
+    pub mark: u64,
+    /// A place in a line that the call holds until it has ended.
+    pub place: Option<Place>,
+}
+
+impl Thought {
+    /// Nothing to do; the call is still remembered with `mark`.
+    pub fn nothing(mark: u64) -> Self {
+        Self { mark, ..Self::default() }
+    }
+}
+
+/// One thing to do about a call.
+#[derive(Clone, Debug)]
+pub enum Advice {
+    /// These upstreams, by name, before others.
+    Prefer(Vec<Arc<str>>),
+    /// These upstreams after all others.
+    Avoid(Vec<Arc<str>>),
+    /// The tiers before this one (from 0) after all others.
+    FromTier(usize),
+    /// The primary after all others: the first tier, or of a single tier the heaviest member.
+    Spill {
+        /// The cheapest of the others first, by configured prices, instead of the next by tier and weight.
+        cheapest: bool,
+    },
+    /// Wait for a place in this line, so long at most; then, or when the line is full, go on as if there were
+    /// none.
+    Queue(Arc<Line>, Duration),
+    /// So many steps less effort than asked for, where the request states one.
+    LowerEffort(u8),
+    /// Generated tokens at most, in the request's own parameter.
+    CapOutput(u64),
+    /// Reasoning tokens at most, where the API has a parameter for it.
+    CapReasoning(u64),
+    /// No upstream is asked.
+    Refuse {
+        /// When to come back.
+        retry_after: Duration,
+        /// What the client is told: no names of upstreams, no keys.
+        message: &'static str,
+    },
+}
+
+impl Advice {
+    /// The name in metrics and logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Prefer(_) => "prefer",
+            Self::Avoid(_) => "avoid",
+            Self::FromTier(_) => "from-tier",
+            Self::Spill { .. } => "spill",
+            Self::Queue(..) => "queue",
+            Self::LowerEffort(_) => "lower-effort",
+            Self::CapOutput(_) => "cap-output",
+            Self::CapReasoning(_) => "cap-reasoning",
+            Self::Refuse { .. } => "refuse",
+        }
+    }
+}
+
+/// What a policy may see of a call. Texts are for looking at, never for keeping.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// The route that takes it.
+    pub route: &'a Route,
+    /// The API spoken.
+    pub api: Api,
+    /// The model as the client named it.
+    pub model: &'a str,
+    /// Reasoning effort, as the client named it.
+    pub effort: Option<&'a str>,
+    /// Prompt tokens, estimated.
+    pub prompt_tokens: u64,
+    /// Whether a stream is asked for.
+    pub streamed: bool,
+    /// The name that the caller's token stands for.
+    pub caller: Option<&'a str>,
+    /// Hash of its session, where it names one.
+    pub session: Option<u64>,
+    /// Hash of the client's turn, and which attempt of the client it is, from 1.
+    pub turn: (u64, u32),
+    /// Looks random, and is the same for all calls of a session.
+    pub draw: u64,
+    /// The body's members.
+    pub members: &'a Members<'a>,
+    /// The whole body, decoded.
+    pub body: &'a [u8],
+    /// What is signalled.
+    pub signals: &'a Snapshot,
+    /// The part of its ordinary calls that an upstream keeps, whatever is signalled.
+    pub floor: f64,
+    numeric_share: OnceCell<Option<f64>>,
+}
+
+impl<'a> Call<'a> {
+    /// Whether the client asks for much reasoning: see [`effort::is_deep`].
+    pub fn is_deep(&self) -> bool {
+        effort::is_deep(self.effort)
+    }
+
+    /// Share of the prompt's characters that are numeric, as traces have it; looked at once, when asked for.
+    pub fn numeric_share(&self) -> Option<f64> {
+        *self.numeric_share.get_or_init(|| prompt_numeric_share(self.body))
+    }
+
+    /// The upstreams that ordinary calls of the route go to.
+    pub fn primary(&self) -> Vec<&'a Arc<Upstream>> {
+        primary(self.route).collect()
+    }
+
+    /// The live signal of a signature that is about calls like this at one of the primary's upstreams.
+    pub fn signalled(&self, signature: SignatureId) -> Option<&'a Force> {
+        primary(self.route).find_map(|upstream| {
+            let called = Called {
+                upstream: &upstream.name,
+                model: upstream.model(self.model),
+                route: &self.route.model,
+                effort: self.effort.unwrap_or_default(),
+                prompt_tokens: Some(self.prompt_tokens),
+                numeric_share: None,
+                deep: self.is_deep(),
+                in_flight: 0,
+                deep_in_flight: 0,
+                draw: self.draw,
+            };
+            self.signals.signalled(signature, &called)
+        })
+    }
+
+    /// A number from 0 to 1 that is the same for all calls of a session; `salt` is the policy's own, so that
+    /// not always the same sessions are chosen.
+    pub fn uniform(&self, salt: &str) -> f64 {
+        crate::choice::uniform(self.draw, salt)
+    }
+}
+
+/// The first tier of several, or of a single tier the heaviest member.
+pub(crate) fn primary(route: &Route) -> impl Iterator<Item = &Arc<Upstream>> {
+    let single = route.tiers.len() < 2;
+    let first = route.tiers.first();
+    let most = first.into_iter().flatten().map(|member| member.weight).fold(0.0, f64::max);
+    let mut taken = false;
+    let mut of_single = move |weight: f64| weight >= most && !std::mem::replace(&mut taken, true);
+    let of = move |weight: f64| !single || of_single(weight);
+    let mut of = of;
+    first.into_iter().flatten().filter(move |member| of(member.weight)).map(|member| &member.upstream)
+}
+
+/// Something that was done about a call, or would have been.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Told {
+    /// The policy, or `signal:SIGNATURE`.
+    pub policy: &'static str,
+    /// What.
+    pub action: &'static str,
+    /// Why it was not done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<&'static str>,
+}
+
+/// A policy of a route, as configured.
+#[derive(Clone, Debug)]
+pub struct Installed {
+    /// The policy.
+    pub policy: Arc<dyn Policy>,
+    /// Whether it acts; otherwise it tells.
+    pub act: bool,
+}
+
+impl Installed {
+    /// The same with what the policy of its name among `old` has learned.
+    #[must_use]
+    pub(crate) fn after(&self, old: &[Self]) -> Self {
+        let known = old.iter().find(|old| old.policy.name() == self.policy.name());
+        let policy = known.and_then(|old| self.policy.after(&*old.policy));
+        Self { policy: policy.unwrap_or_else(|| Arc::clone(&self.policy)), act: self.act }
+    }
+}
+
+/// Reads the policies of a route: one table each.
+pub(crate) fn read(section: &Section<'_>, route: &Route) -> Vec<Installed> {
+    let installed = |(name, read): (&'static str, Read)| {
+        let own = section.section(name)?;
+        let act = own.flag("act").unwrap_or(false);
+        let policy = read(&own, route);
+        own.end();
+        Some(Installed { policy: policy?, act })
+    };
+    KINDS.into_iter().filter_map(installed).collect()
+}
+
+/// A refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Whose.
+    pub policy: &'static str,
+    /// When to come back.
+    pub retry_after: Duration,
+    /// What the client is told.
+    pub message: &'static str,
+}
+
+/// Names of the route's upstreams under `key`; a name that is none is a fault.
+pub(crate) fn upstreams(section: &Section<'_>, key: &'static str, route: &Route) -> Vec<Arc<str>> {
+    let named = |(at, text): (std::ops::Range<usize>, &str)| {
+        let found = route.upstreams().find(|upstream| *upstream.name == *text);
+        if found.is_none() {
+            section.fault_at(&at, &format!("the route has no upstream `{text}`"));
+        }
+        found.map(|upstream| Arc::clone(&upstream.name))
+    };
+    section.texts(key).into_iter().filter_map(named).collect()
+}
+
+/// A figure that nobody has measured for everybody: stated, or that of the write-ups with
+/// `preset = "write-up"`.
+pub(crate) fn figure(section: &Section<'_>, key: &'static str, write_up: u64) -> Option<u64> {
+    let preset = section.word("preset", &["write-up"]).is_some();
+    let stated = section.whole(key, 1..=u64::MAX);
+    if stated.is_none() && !preset && !section.has(key) {
+        section.fault(key, &format!("`{key}` is missing: state it, or take the write-ups' {write_up} with preset = \"write-up\""));
+    }
+    stated.or(preset.then_some(write_up))
+}
+
+/// What all policies that act advise together.
+#[derive(Clone, Debug, Default)]
+pub struct Advised {
+    /// No upstream is asked.
+    pub refuse: Option<Refusal>,
+    /// Preferred upstreams, and for whom.
+    pub prefer: Vec<(Arc<str>, Told)>,
+    /// Upstreams that stand last, and for whom.
+    pub avoid: Vec<(Arc<str>, Told)>,
+    /// Tiers before this stand last.
+    pub from_tier: Option<(usize, Told)>,
+    /// The primary stands last.
+    pub spill: Option<Told>,
+    /// Of the others the cheapest first.
+    pub cheapest: bool,
+    /// Changes to the request.
+    pub adjust: Adjust,
+    lines: Vec<(Arc<Line>, Duration, Told)>,
+}
+
+impl Advised {
+    /// Whether it changes the order of places.
+    #[cfg(test)]
+    pub(crate) fn moves(&self) -> bool {
+        !(self.prefer.is_empty() && self.avoid.is_empty() && self.from_tier.is_none() && self.spill.is_none())
+    }
+
+    fn add(&mut self, advice: Advice, told: Told) {
+        match advice {
+            Advice::Prefer(names) => self.prefer.extend(names.into_iter().map(|name| (name, told.clone()))),
+            Advice::Avoid(names) => self.avoid.extend(names.into_iter().map(|name| (name, told.clone()))),
+            Advice::FromTier(tier) => {
+                if self.from_tier.as_ref().is_none_or(|(known, _)| *known < tier) {
+                    self.from_tier = Some((tier, told));
+                }
+            }
+            Advice::Spill { cheapest } => {
+                self.cheapest |= cheapest;
+                self.spill.get_or_insert(told);
+            }
+            Advice::Queue(line, within) => self.lines.push((line, within, told)),
+            Advice::LowerEffort(steps) => self.adjust.lower(steps),
+            Advice::CapOutput(tokens) => self.adjust.cap_output(tokens),
+            Advice::CapReasoning(tokens) => self.adjust.cap_reasoning(tokens),
+            Advice::Refuse { retry_after, message } => {
+                self.refuse.get_or_insert(Refusal { policy: told.policy, retry_after, message });
+            }
+        }
+    }
+}
+
+/// What was thought of one call. Held until the call has ended: then every policy learns how.
+#[derive(Debug, Default)]
+pub struct Considered {
+    /// What to do.
+    pub advised: Advised,
+    /// What is done whatever the plan: everything but the order of places.
+    pub done: Vec<Told>,
+    /// What would have been done.
+    pub would_have: Vec<Told>,
+    marks: Vec<(Arc<dyn Policy>, u64)>,
+    places: Vec<Place>,
+}
+
+impl Considered {
+    /// Waits in the lines that were advised, one after the other.
+    pub(crate) async fn wait(&mut self) {
+        for (line, within, told) in std::mem::take(&mut self.advised.lines) {
+            // A line that is full or too slow is no reason to refuse: the call goes on.
+            let why = match timeout(within, line.enter()).await {
+                Ok(Some(place)) => {
+                    self.places.push(place);
+                    None
+                }
+                Ok(None) => Some("line-full"),
+                Err(_) => Some("waited-in-vain"),
+            };
+            self.done.push(Told { why, ..told });
+        }
+    }
+
+    /// Whether there is a line to wait in.
+    pub(crate) fn has_lines(&self) -> bool {
+        !self.advised.lines.is_empty()
+    }
+
+    /// The call has ended.
+    pub(crate) fn ended(self, entry: &Entry, now: Instant) {
+        for (policy, mark) in self.marks {
+            policy.ended(entry, mark, now);
+        }
+    }
+}
+
+/// What a front knows of a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known<'a> {
+    pub(crate) api: Api,
+    pub(crate) model: &'a str,
+    pub(crate) effort: Option<&'a str>,
+    pub(crate) prompt_tokens: u64,
+    pub(crate) streamed: bool,
+    pub(crate) caller: Option<&'a str>,
+    pub(crate) session: Option<u64>,
+    pub(crate) turn: (u64, u32),
+    pub(crate) members: &'a Members<'a>,
+    pub(crate) body: &'a [u8],
+}
+
+impl Router {
+    /// Asks the policies of the route that takes a call; `None` when it has none.
+    pub(crate) fn consider(&self, known: &Known<'_>, now: Instant) -> Option<Considered> {
+        let (route, policies) = self.policies(known.model)?;
+        let signals = self.steering_snapshot();
+        let call = Call {
+            route,
+            api: known.api,
+            model: known.model,
+            effort: known.effort,
+            prompt_tokens: known.prompt_tokens,
+            streamed: known.streamed,
+            caller: known.caller,
+            session: known.session,
+            turn: known.turn,
+            draw: known.session.unwrap_or_else(|| self.draw()),
+            members: known.members,
+            body: known.body,
+            signals: &signals,
+            floor: self.config().signals.floor,
+            numeric_share: OnceCell::new(),
+        };
+        Some(considered(policies, &call, now))
+    }
+}
+
+/// Asks `policies` and merges what they say.
+pub fn considered(policies: &[Installed], call: &Call<'_>, now: Instant) -> Considered {
+    let mut considered = Considered::default();
+    for Installed { policy, act } in policies {
+        let Thought { advice, held, mark, place } = policy.consider(call, now);
+        considered.places.extend(place);
+        let held = held.or((!act).then_some(Held::ObserveOnly));
+        for advice in advice {
+            let told = Told { policy: policy.name(), action: advice.name(), why: held.map(Held::name) };
+            if held.is_some() {
+                considered.would_have.push(told);
+                continue;
+            }
+            match advice {
+                // Told when the plan shows that somebody else took the call, or when the wait is over.
+                Advice::Prefer(_)
+                | Advice::Avoid(_)
+                | Advice::FromTier(_)
+                | Advice::Spill { .. }
+                | Advice::Queue(..) => {}
+                Advice::LowerEffort(_)
+                | Advice::CapOutput(_)
+                | Advice::CapReasoning(_)
+                | Advice::Refuse { .. } => considered.done.push(told.clone()),
+            }
+            considered.advised.add(advice, told);
+        }
+        considered.marks.push((Arc::clone(policy), mark));
+    }
+    considered
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,142 @@
+//! What the policies' own tests share: a route over `a`, `b` and `c`, of which `c` is the cheapest, and calls.
+
+use sseismo_trace::UtcMicros;
+
+use super::*;
+use crate::choice::Ask;
+use crate::config::check_in;
+use crate::steer::{Source, parse};
+
+/// A call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) model: &'static str,
+    pub(crate) effort: Option<&'static str>,
+    pub(crate) prompt_tokens: u64,
+    pub(crate) session: Option<u64>,
+}
+
+impl Default for Asked {
+    fn default() -> Self {
+        Self { model: "m", effort: None, prompt_tokens: 100, session: None }
+    }
+}
+
+/// A router whose route `m` has three tiers.
+pub(crate) struct Lab {
+    pub(crate) router: Arc<Router>,
+    pub(crate) now: Instant,
+}
+
+fn text(tables: &str) -> String {
+    let upstream = |name: &str, price: u32| {
+        format!(
+            "[[upstream]]\nname = \"{name}\"\nurl = \"http://{name}.example/v1\"\n\
+             apis = [\"responses\", \"chat\", \"messages\"]\nprices = {{ m = {{ input = {price}, output = {price} }} }}\n"
+        )
+    };
+    let upstreams = [("a", 3), ("b", 2), ("c", 1)].map(|(name, price)| upstream(name, price)).concat();
+    let route = "[[route]]\nmodel = \"m\"\ntiers = [[\"a\"], [\"b\"], [\"c\"]]\n";
+    format!("[signals]\nact = true\n{upstreams}{route}{tables}")
+}
+
+/// A router with these tables below its route.
+pub(crate) fn lab(tables: &str) -> Lab {
+    let config = check_in(&text(tables), std::path::Path::new(""), &|_| None);
+    let now = Instant::now();
+    let config = config.unwrap_or_else(|faults| panic!("{faults:#?}"));
+    Lab { router: Arc::new(Router::new(config, &|_| None, 7, now)), now }
+}
+
+/// The first fault of these tables.
+pub(crate) fn fault(tables: &str) -> String {
+    check_in(&text(tables), std::path::Path::new(""), &|_| None).unwrap_err()[0].to_string()
+}
+
+/// `policy action why` of each.
+pub(crate) fn names(told: &[Told]) -> Vec<String> {
+    told.iter()
+        .map(|told| [Some(told.policy), Some(told.action), told.why].into_iter().flatten().collect::<Vec<_>>().join(" "))
+        .collect()
+}
+
+impl Lab {
+    pub(crate) fn reconfigured(&self, tables: &str) -> Self {
+        let config = check_in(&text(tables), std::path::Path::new(""), &|_| None).unwrap();
+        Self { router: Arc::new(self.router.reconfigured(config, &|_| None, self.now)), now: self.now }
+    }
+
+    pub(crate) fn considered(&self, asked: &Asked) -> Considered {
+        let members = Members::default();
+        let known = Known {
+            api: Api::Chat,
+            model: asked.model,
+            effort: asked.effort,
+            prompt_tokens: asked.prompt_tokens,
+            streamed: true,
+            caller: None,
+            session: asked.session,
+            turn: (0, 1),
+            members: &members,
+            body: b"{}",
+        };
+        self.router.consider(&known, self.now).unwrap_or_default()
+    }
+
+    /// The upstreams in the order in which the call would be tried.
+    pub(crate) fn order(&self, asked: &Asked) -> String {
+        let considered = self.considered(asked);
+        let ask = Ask {
+            model: asked.model,
+            api: Some(Api::Chat),
+            prompt_tokens: Some(asked.prompt_tokens),
+            effort: asked.effort,
+            session: asked.session,
+            ..Ask::default()
+        };
+        let mut plan = self.router.candidates(&ask, self.now).unwrap();
+        plan.heed(&considered.advised);
+        plan.names().join(" ")
+    }
+
+    pub(crate) fn signal(&self, json: &str) {
+        for signal in parse(json.as_bytes(), UtcMicros(0)).unwrap() {
+            let signal = sseismo_trace::Signal { at: crate::clock::now(), ..signal };
+            self.router.signal(signal, Source::Admin, self.now);
+        }
+    }
+
+    /// Answers of `upstream` were wrong.
+    pub(crate) fn harm(&self, upstream: &str) {
+        (0..30).for_each(|_| self.router.label(upstream, "m", false, self.now));
+    }
+
+    /// Lets time go on until the signals were looked at again.
+    pub(crate) fn look(&self) {
+        self.router.steer(self.now + Duration::from_secs(1));
+    }
+}
+
+#[test]
+fn advice_is_merged_with_the_stated_precedence() {
+    let lab = lab("");
+    let told = |action| Told { policy: "test", action, why: None };
+    let name = |name: &str| vec![Arc::<str>::from(name)];
+    let order = |advice: Vec<Advice>| {
+        let mut advised = Advised::default();
+        advice.into_iter().for_each(|advice| advised.add(advice, told("x")));
+        let ask = Ask { model: "m", api: Some(Api::Chat), ..Ask::default() };
+        let mut plan = lab.router.candidates(&ask, lab.now).unwrap();
+        plan.heed(&advised);
+        plan.names().join(" ")
+    };
+    assert_eq!(order(vec![]), "a b c");
+    assert_eq!(order(vec![Advice::Prefer(name("c"))]), "c a b");
+    assert_eq!(order(vec![Advice::Avoid(name("a"))]), "b c a");
+    assert_eq!(order(vec![Advice::Prefer(name("a")), Advice::Avoid(name("a"))]), "b c a", "avoided first");
+    assert_eq!(order(vec![Advice::FromTier(2)]), "c a b");
+    assert_eq!(order(vec![Advice::Spill { cheapest: true }]), "c b a");
+    assert_eq!(order(vec![Advice::Spill { cheapest: true }, Advice::Prefer(name("b"))]), "b c a");
+    let all = ["a", "b", "c"].into_iter().map(Arc::from).collect();
+    assert_eq!(order(vec![Advice::Avoid(all)]), "a b c", "who stands last is still asked");
+}
