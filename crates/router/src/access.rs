@@ -184,7 +184,9 @@ pub fn counting(metrics: Arc<Metrics>) -> Sink {
             traffic.overhead(route, (first.started_ms - entry.read_ms).max(0.0) / 1e3);
         }
         for (told, mode) in [(&entry.policy, Mode::Acted), (&entry.would_have, Mode::WouldHave)] {
-            told.iter().for_each(|told| traffic.steering(route, told.policy, told.action, mode));
+            for told in told {
+                traffic.steering(route, told.policy, told.action, mode);
+            }
         }
         for (tried, next) in entry.attempts.iter().zip(entry.attempts.iter().skip(1)) {
             if tried.upstream != next.upstream {

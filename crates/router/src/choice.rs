@@ -254,7 +254,9 @@ impl Router {
 
     /// The lanes with calls that a signal is about.
     pub(crate) fn lanes_of(&self, target: &Target) -> impl Iterator<Item = &Arc<Lane>> {
-        self.lanes().filter(|(upstream, model, _)| target.meets_lane(upstream, model)).map(|(_, _, lane)| lane)
+        self.lanes()
+            .filter(|(upstream, model, _)| target.meets_lane(upstream, model))
+            .map(|(_, _, lane)| lane)
     }
 
     /// Whether it matters who has issued a request's state: there is more than one organisation.

@@ -24,9 +24,9 @@ mod fault;
 mod route;
 mod section;
 mod server;
+mod signals;
 #[cfg(feature = "sinks")]
 pub(crate) mod sink;
-mod signals;
 mod upstream;
 
 pub use fault::Fault;

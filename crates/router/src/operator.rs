@@ -120,7 +120,9 @@ impl Operator {
             },
             "labels" => match serde_json::from_slice::<Label>(body) {
                 Ok(label) => self.label(&label),
-                Err(error) => bad(format!("a label is {{\"request\": ID, \"right\": true or false}}: {error}")),
+                Err(error) => {
+                    bad(format!("a label is {{\"request\": ID, \"right\": true or false}}: {error}"))
+                }
             },
             _ => (StatusCode::NOT_FOUND, json!({"error": "post to /admin/signals or /admin/labels"})),
         }

@@ -298,7 +298,12 @@ pub(crate) fn figure(section: &Section<'_>, key: &'static str, write_up: u64) ->
     let preset = section.word("preset", &["write-up"]).is_some();
     let stated = section.whole(key, 1..=u64::MAX);
     if stated.is_none() && !preset && !section.has(key) {
-        section.fault(key, &format!("`{key}` is missing: state it, or take the write-ups' {write_up} with preset = \"write-up\""));
+        section.fault(
+            key,
+            &format!(
+                "`{key}` is missing: state it, or take the write-ups' {write_up} with preset = \"write-up\""
+            ),
+        );
     }
     stated.or(preset.then_some(write_up))
 }

@@ -186,7 +186,11 @@ impl Router {
 
     /// Somebody knows whether the answer of this upstream's model was right.
     pub fn label(&self, upstream: &str, model: &str, right: bool, now: Instant) {
-        let target = Target { upstream: Some(upstream.to_owned()), model: Some(model.to_owned()), ..Target::default() };
+        let target = Target {
+            upstream: Some(upstream.to_owned()),
+            model: Some(model.to_owned()),
+            ..Target::default()
+        };
         self.lanes_of(&target).for_each(|lane| lane.harm().label(right, now));
     }
 

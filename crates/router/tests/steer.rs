@@ -5,6 +5,7 @@
     clippy::unwrap_used,
     clippy::disallowed_methods,
     clippy::panic,
+    clippy::print_stderr,
     reason = "a test stops at what it does not expect, and its bounds are in real time"
 )]
 
@@ -114,7 +115,8 @@ async fn relay(signals: &str, more: &str) -> (Sim, Sim, Relay, Operators) {
 
 #[tokio::test]
 async fn a_posted_signal_with_harm_moves_traffic_and_its_clear_lets_it_come_back() {
-    let settings = "act = true\ndwell = \"100ms\"\ncalm = \"200ms\"\nchanges = 1000\n[signals.burst]\neffect = \"cool\"";
+    let settings =
+        "act = true\ndwell = \"100ms\"\ncalm = \"200ms\"\nchanges = 1000\n[signals.burst]\neffect = \"cool\"";
     let (_a, _b, relay, operators) = relay(settings, "").await;
     let (status, answer) = operators.post("/admin/signals", &burst("1", "a", "onset")).await;
     assert_eq!((status, &answer[0]["why"]), (200, &json!("no-harm")), "{answer}");
@@ -128,7 +130,8 @@ async fn a_posted_signal_with_harm_moves_traffic_and_its_clear_lets_it_come_back
     assert_eq!(listed["shares"][0]["keeps"], 0.05, "{listed}");
     assert_eq!(listed["signals"][0]["harm"]["labels"]["seen"], "harm", "{listed}");
     // A call that moved says so wherever one looks.
-    let moved = relay.access.latest(60).into_iter().find(|entry| entry.served_by.as_deref() == Some("b")).unwrap();
+    let moved =
+        relay.access.latest(60).into_iter().find(|entry| entry.served_by.as_deref() == Some("b")).unwrap();
     let entry = operators.get(&format!("/admin/requests/{}", moved.id)).await;
     assert_eq!(entry["policy"][0], json!({"policy": "signal:burst", "action": "cool"}), "{entry}");
     assert_eq!(entry["reason"], "steered");
@@ -154,7 +157,8 @@ async fn observe_only_moves_nothing_and_counts_what_would_have() {
     assert_eq!((&answer[0]["acted"], &answer[0]["why"]), (&json!(false), &json!("observe-only")));
     assert_eq!(served(&relay, 0..60).await["a"], 60);
     assert!(b.hits().is_empty());
-    let counted = "sseismo_steering_decisions_total{route=\"m\",policy=\"signal:burst\",action=\"cool\",mode=";
+    let counted =
+        "sseismo_steering_decisions_total{route=\"m\",policy=\"signal:burst\",action=\"cool\",mode=";
     let would = operators.metric(&format!("{counted}\"would-have\"}}")).await;
     assert!((50.0..=60.0).contains(&would), "{would}");
     assert!(operators.metric(&format!("{counted}\"acted\"}}")).await < 0.5);
@@ -187,7 +191,9 @@ async fn policies_move_lower_and_tell_over_sockets() {
     let deep = body(CHAT).replace("\"model\"", "\"reasoning_effort\":\"high\",\"model\"");
     let mut by = Vec::new();
     for _ in 0..8 {
-        by.push(send(request(relay.address, CHAT, deep.clone())).await.header("x-sseismo-served-by").to_owned());
+        by.push(
+            send(request(relay.address, CHAT, deep.clone())).await.header("x-sseismo-served-by").to_owned(),
+        );
     }
     assert_eq!(by, ["a", "a", "a", "a", "a", "a", "b", "b"]);
     relay.logged().await;
@@ -207,9 +213,10 @@ async fn policies_move_lower_and_tell_over_sockets() {
 async fn a_storm_of_false_signals_leaves_floor_and_cap() {
     const CAP: u64 = 3;
     const CALLERS: u64 = 12;
-    let effects = ["burst", "size-window", "concurrency", "saturation", "count-lattice", "retry-amplification"]
-        .map(|name| format!("[signals.{name}]\neffect = \"cool\"\n"))
-        .concat();
+    let effects =
+        ["burst", "size-window", "concurrency", "saturation", "count-lattice", "retry-amplification"]
+            .map(|name| format!("[signals.{name}]\neffect = \"cool\"\n"))
+            .concat();
     let settings = format!("act = true\nchanges = 1000\ndwell = \"1ms\"\n{effects}");
     let (a, b, relay, operators) = relay(&settings, &format!("fallback_in_flight = {CAP}")).await;
     label_wrong(&relay, &operators, 30).await;

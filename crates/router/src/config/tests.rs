@@ -45,8 +45,11 @@ fn the_example_is_read_as_it_says() {
     assert_eq!(azure.connection, Connection::MaxAge(Duration::from_mins(5)));
     assert_eq!(azure.clamp["max_output_tokens"].to_bits(), 64_000_f64.to_bits());
     assert_eq!((anthropic.key_header, &*anthropic.organisation), (KeyHeader::XApiKey, "anthropic"));
+    assert_eq!(config.signals, steer::Settings::default());
     let [gpt, other] = &config.routes[..] else { panic!("two routes") };
     assert_eq!(gpt.apis, [Api::Responses, Api::Chat]);
+    let policies: Vec<_> = gpt.policies.iter().map(|own| (own.policy.name(), own.act)).collect();
+    assert_eq!(policies, [("deep_concurrency", false), ("size_window", false)]);
     assert_eq!(gpt.commit_after, Duration::from_secs(1));
     assert_eq!((&*other.model, &other.apis[..]), ("*", &[Api::Messages][..]));
 }
@@ -59,13 +62,16 @@ fn what_the_example_names_as_defaults_are_the_defaults() {
     let mut section = "";
     for line in text.lines() {
         section = if line.starts_with('[') || line.starts_with("# [") { line } else { section };
-        let numbers =
-            ["[breaker]", "[server.limits]", "[affinity]"].iter().any(|name| section.starts_with(name));
+        let named = section.trim_start_matches("# ");
+        let numbers = ["[breaker]", "[server.limits]", "[affinity]", "[signals"]
+            .iter()
+            .any(|name| named.starts_with(name));
         let is_setting = |line: &&str| {
             let (key, _) = line.split_once(" = ").unwrap_or_default();
             !key.is_empty() && key.chars().all(|c| c.is_ascii_lowercase() || c == '_')
         };
-        let default = line.strip_prefix("# ").filter(is_setting).filter(|_| numbers);
+        let table = line.strip_prefix("# ").filter(|line| line.starts_with("[signals."));
+        let default = line.strip_prefix("# ").filter(is_setting).filter(|_| numbers).or(table);
         uncommented += default.unwrap_or(if line.starts_with('#') { "" } else { line });
         uncommented.push('\n');
     }
@@ -74,6 +80,8 @@ fn what_the_example_names_as_defaults_are_the_defaults() {
     assert_eq!(config.server.limits, Limits::default());
     assert_eq!(config.breaker, breaker::Settings::default());
     assert_eq!(config.affinity.unknown_state, UnknownState::default());
+    assert!(uncommented.contains("\n[signals.burst]\neffect = \"step-share\""));
+    assert_eq!(config.signals, steer::Settings::default());
 }
 
 #[test]
@@ -207,4 +215,19 @@ fn numbers_have_ranges_and_durations_units() {
     one_fault(&with("[breaker]\nclose_at = 0.6"), "smaller");
     one_fault(&with("[breaker]\nmin_calls = 60"), "window");
     one_fault(&with("[server.limits]\nbody_bytes = \"1 MB\""), "whole number");
+}
+
+#[test]
+fn faults_of_signals_are_told_by_line() {
+    let text = |signals: &str| format!("{A}{ROUTE}{signals}\n");
+    for (signals, word) in [
+        ("[signals]\nfloor = 0.01 # <-", "at least 0.05"),
+        ("[signals]\nact = \"yes\" # <-", "true or false"),
+        ("[signals]\nharm_wait_ratio = 0.5 # <-", "larger than 1"),
+        ("[signals.burst]\neffect = \"explode\" # <-", "\"step-share\""),
+        ("[signals.burst]\nlimit = 3 # <-", "needs `effect = \"limit-concurrency\"`"),
+        ("[signals]\n[signals.semantic] # <-", "unknown key `semantic`"),
+    ] {
+        one_fault(&text(signals), word);
+    }
 }

@@ -168,7 +168,8 @@ impl Traffic {
             decisions: Family::default(),
             shares: Family::default(),
         };
-        let Self { requests, attempts, fallbacks, breakers, in_flight, tokens, cost, overhead, .. } = &traffic;
+        let Self { requests, attempts, fallbacks, breakers, in_flight, tokens, cost, overhead, .. } =
+            &traffic;
         registry.register(
             "sseismo_steering_decisions",
             "What signals and policies did about calls, or would have done",

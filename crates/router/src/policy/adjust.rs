@@ -133,10 +133,22 @@ mod tests {
     fn effort_is_lowered_where_it_is_stated_and_nowhere_else() {
         let adjust = Adjust { steps: 1, ..Adjust::default() };
         for (api, body, expected) in [
-            (Api::Responses, r#"{"reasoning":{"effort":"high","x":1.0}}"#, r#"{"reasoning":{"effort":"medium","x":1.0}}"#),
+            (
+                Api::Responses,
+                r#"{"reasoning":{"effort":"high","x":1.0}}"#,
+                r#"{"reasoning":{"effort":"medium","x":1.0}}"#,
+            ),
             (Api::Chat, r#"{"reasoning_effort":"xhigh"}"#, r#"{"reasoning_effort":"high"}"#),
-            (Api::Messages, r#"{"output_config":{"effort":"max"}}"#, r#"{"output_config":{"effort":"high"}}"#),
-            (Api::Messages, r#"{"thinking":{"budget_tokens":8000}}"#, r#"{"thinking":{"budget_tokens":4000}}"#),
+            (
+                Api::Messages,
+                r#"{"output_config":{"effort":"max"}}"#,
+                r#"{"output_config":{"effort":"high"}}"#,
+            ),
+            (
+                Api::Messages,
+                r#"{"thinking":{"budget_tokens":8000}}"#,
+                r#"{"thinking":{"budget_tokens":4000}}"#,
+            ),
             (Api::Chat, r#"{"reasoning_effort":"low"}"#, r#"{"reasoning_effort":"low"}"#),
             (Api::Chat, r#"{"x":1}"#, r#"{"x":1}"#),
         ] {

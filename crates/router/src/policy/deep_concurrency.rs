@@ -89,7 +89,9 @@ impl State {
     /// Whether calls of a size class have reasoned long.
     fn is_deep(&self, class: usize) -> bool {
         let learned = locked(&self.learned);
-        let Some(counts) = learned.get(class).filter(|counts| counts.len() >= LEARNED.1) else { return false };
+        let Some(counts) = learned.get(class).filter(|counts| counts.len() >= LEARNED.1) else {
+            return false;
+        };
         let mut sorted: Vec<f64> = counts.iter().copied().collect();
         let middle = sorted.len() / 2;
         *sorted.select_nth_unstable_by(middle, f64::total_cmp).1 >= DEEP

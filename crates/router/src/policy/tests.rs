@@ -56,7 +56,13 @@ pub(crate) fn fault(tables: &str) -> String {
 /// `policy action why` of each.
 pub(crate) fn names(told: &[Told]) -> Vec<String> {
     told.iter()
-        .map(|told| [Some(told.policy), Some(told.action), told.why].into_iter().flatten().collect::<Vec<_>>().join(" "))
+        .map(|told| {
+            [Some(told.policy), Some(told.action), told.why]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join(" ")
+        })
         .collect()
 }
 
@@ -124,7 +130,9 @@ fn advice_is_merged_with_the_stated_precedence() {
     let name = |name: &str| vec![Arc::<str>::from(name)];
     let order = |advice: Vec<Advice>| {
         let mut advised = Advised::default();
-        advice.into_iter().for_each(|advice| advised.add(advice, told("x")));
+        for advice in advice {
+            advised.add(advice, told("x"));
+        }
         let ask = Ask { model: "m", api: Some(Api::Chat), ..Ask::default() };
         let mut plan = lab.router.candidates(&ask, lab.now).unwrap();
         plan.heed(&advised);

@@ -301,7 +301,11 @@ impl Rate {
         let (bad, all) = (small(bad), small(self.recent.len()));
         let ordinary = if self.ordinary_all > 0.0 { self.ordinary_bad / self.ordinary_all } else { 0.0 };
         let share = bad / all;
-        if wilson_lower(bad, all) > threshold.max(ordinary) { Seen::Harm(share) } else { Seen::Ordinary(share) }
+        if wilson_lower(bad, all) > threshold.max(ordinary) {
+            Seen::Harm(share)
+        } else {
+            Seen::Ordinary(share)
+        }
     }
 }
 
@@ -359,7 +363,10 @@ mod tests {
         for _ in 0..18 {
             harm.ended(Outcome::Good, start);
             harm.ended(Outcome::Neutral, start);
-            harm.ended(Outcome::Limited(Limit { kind: LimitKind::Key, retry_after: None, elsewhere: false }), start);
+            harm.ended(
+                Outcome::Limited(Limit { kind: LimitKind::Key, retry_after: None, elsewhere: false }),
+                start,
+            );
         }
         harm.ended(BAD, start);
         assert_eq!(seen(&mut harm), Seen::Unknown, "19 outcomes");

@@ -50,7 +50,8 @@ fn signal(value: Value, wall: UtcMicros) -> Result<Signal, String> {
         cause: optional(&mut fields, "cause", "a cause such as \"upstream-batching\"")?.flatten(),
         state: needed::<SignalState>(&mut fields, "state", "\"onset\", \"refresh\" or \"clear\"")?,
         strength: optional(&mut fields, "strength", "a number from 0 to 1")?.unwrap_or(1.0),
-        evidence: optional::<Evidence>(&mut fields, "evidence", "an object as in /signals")?.unwrap_or_default(),
+        evidence: optional::<Evidence>(&mut fields, "evidence", "an object as in /signals")?
+            .unwrap_or_default(),
         at: optional(&mut fields, "at", "µs since 1970 UTC")?.unwrap_or(wall),
         ttl: needed(&mut fields, "ttl", "µs")?,
         detail: detail(fields)?,
@@ -72,7 +73,8 @@ fn target(value: Value) -> Result<Scope, String> {
         Some(Value::String(name)) => Ok(Some(name)),
         Some(_) => Err(format!("`target.{field}` must be a string")),
     };
-    let (upstream, route, model, effort) = (name("upstream")?, name("route")?, name("model")?, name("effort")?);
+    let (upstream, route, model, effort) =
+        (name("upstream")?, name("route")?, name("model")?, name("effort")?);
     if let Some(field) = fields.keys().next() {
         return Err(format!("`target.{field}` is not known; known are upstream, route, model, effort"));
     }
@@ -85,7 +87,8 @@ fn detail(fields: Map<String, Value>) -> Result<Detail, String> {
     if !fields.contains_key("signature") {
         return Err("`signature` is missing, such as \"burst\"".to_owned());
     }
-    let detail: Detail = serde_json::from_value(Value::Object(fields)).map_err(|error| format!("`signature`: {error}"))?;
+    let detail: Detail =
+        serde_json::from_value(Value::Object(fields)).map_err(|error| format!("`signature`: {error}"))?;
     let known = serde_json::to_value(detail).unwrap_or_default();
     match names.iter().find(|name| known.get(name.as_str()).is_none()) {
         Some(name) => Err(format!("`{name}` is not known for a signal of {}", detail.signature().name())),

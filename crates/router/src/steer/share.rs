@@ -56,11 +56,10 @@ impl Share {
             since.is_none_or(|since| now.saturating_duration_since(since) >= span)
         };
         let next = match pull {
-            Pull::Hold => self.value,
             Pull::Step => self.value * STEP,
             Pull::Floor => settings.floor,
             Pull::Release if dwelt(self.signalled, settings.calm) => self.value / STEP,
-            Pull::Release => self.value,
+            Pull::Hold | Pull::Release => self.value,
         };
         let next = next.clamp(settings.floor, 1.0);
         let moves = (next - self.value).abs() > f64::EPSILON;

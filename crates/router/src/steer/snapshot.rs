@@ -118,7 +118,8 @@ impl Snapshot {
         let mut judged = Judged::default();
         let draw = uniform(called.draw ^ SALT, called.upstream);
         for kept in self.shares.iter().filter(|kept| kept.is_about(called)) {
-            let told = |why| Told { policy: policy_name(kept.detail.signature()), action: kept.effect.name(), why };
+            let told =
+                |why| Told { policy: policy_name(kept.detail.signature()), action: kept.effect.name(), why };
             if kept.moves(called, draw, kept.acted, self.floor) {
                 judged.last = judged.last.or(Some(told(None)));
             } else if kept.moves(called, draw, kept.would, self.floor) {
@@ -126,7 +127,8 @@ impl Snapshot {
             }
         }
         let lowers = |force: &&Force| force.answer.action == Effect::LowerEffort && force.meets(called);
-        for force in self.forces.iter().filter(lowers).filter(|force| concerns(&force.signal.detail, called)) {
+        for force in self.forces.iter().filter(lowers).filter(|force| concerns(&force.signal.detail, called))
+        {
             let told = Told {
                 policy: policy_name(force.signal.detail.signature()),
                 action: force.answer.action.name(),
@@ -192,9 +194,9 @@ impl Force {
 /// Whether a signal is about this call, as far as can be known before it is sent.
 fn concerns(detail: &Detail, called: &Called<'_>) -> bool {
     match detail {
-        Detail::SizeWindow { lo, hi } => called
-            .prompt_tokens
-            .is_some_and(|tokens| (u64::from(*lo)..=u64::from(*hi)).contains(&tokens)),
+        Detail::SizeWindow { lo, hi } => {
+            called.prompt_tokens.is_some_and(|tokens| (u64::from(*lo)..=u64::from(*hi)).contains(&tokens))
+        }
         Detail::Concurrency { .. } => called.deep,
         Detail::Saturation { prompt_tokens, numeric_share } => {
             called.prompt_tokens.is_some_and(|tokens| tokens >= u64::from(*prompt_tokens))

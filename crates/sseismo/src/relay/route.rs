@@ -52,9 +52,8 @@ pub(super) fn run(args: &Args, path: &Path) -> anyhow::Result<End> {
     let lines = Lines::start(args.access_log.as_deref())?;
     let options = args.recording.tap()?;
     let steered = Arc::clone(&live);
-    let steer: Steer = Box::new(move |signal| {
-        steered.router().signal(signal.clone(), Source::Detector, Instant::now())
-    });
+    let steer: Steer =
+        Box::new(move |signal| steered.router().signal(signal.clone(), Source::Detector, Instant::now()));
     let beside = Beside::start(args, Some(steer))?;
     let runtime = runtime()?;
     let parts = Parts {
