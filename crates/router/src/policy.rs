@@ -35,6 +35,7 @@ use crate::rewrite::Members;
 use crate::steer::{Called, Force, Held, Snapshot};
 
 pub mod adjust;
+pub mod aimd_share;
 pub mod deep_concurrency;
 pub mod effort;
 pub mod line;
@@ -43,9 +44,22 @@ pub mod size_window;
 pub use adjust::Adjust;
 pub use line::{Line, Place};
 
-/// Every policy, in the order of precedence: the name of its table, and who reads it.
-pub(crate) const KINDS: [(&str, Read); 2] =
-    [(deep_concurrency::NAME, deep_concurrency::read), (size_window::NAME, size_window::read)];
+/// Every policy, in the order of precedence.
+pub(crate) const KINDS: [Kind; 3] = [
+    Kind { name: deep_concurrency::NAME, read: deep_concurrency::read, write_up: true },
+    Kind { name: size_window::NAME, read: size_window::read, write_up: true },
+    Kind { name: aimd_share::NAME, read: aimd_share::read, write_up: false },
+];
+
+/// One kind of policy.
+#[derive(Clone, Copy)]
+pub(crate) struct Kind {
+    /// The name of its table.
+    name: &'static str,
+    read: Read,
+    /// Whether the write-ups have figures for it, so that the route's `preset = "write-up"` turns it on.
+    write_up: bool,
+}
 
 /// Reads a policy's own table, given the route, whose policies are not read yet; faults go to the section, `None`
 /// when it cannot be used.
@@ -257,10 +271,14 @@ impl Installed {
     }
 }
 
-/// Reads the policies of a route: one table each.
+/// Reads the policies of a route: one table each. With the route's `preset = "write-up"` those that the write-ups
+/// have figures for are there without a table, too, and tell.
 pub(crate) fn read(section: &Section<'_>, route: &Route) -> Vec<Installed> {
-    let installed = |(name, read): (&'static str, Read)| {
-        let own = section.section(name)?;
+    let preset = section.word("preset", &["write-up"]).is_some();
+    let installed = |Kind { name, read, write_up }: Kind| {
+        let own = section.section(name);
+        let by_preset = || (preset && write_up && !section.has(name)).then(|| section.empty(name));
+        let own = own.or_else(by_preset)?.with_preset(preset && write_up);
         let act = own.flag("act").unwrap_or(false);
         let policy = read(&own, route);
         own.end();
@@ -292,10 +310,15 @@ pub(crate) fn upstreams(section: &Section<'_>, key: &'static str, route: &Route)
     section.texts(key).into_iter().filter_map(named).collect()
 }
 
+/// Whether the write-ups' figures stand where nothing else is stated.
+pub(crate) fn by_write_up(section: &Section<'_>) -> bool {
+    section.word("preset", &["write-up"]).is_some() || section.has_preset()
+}
+
 /// A figure that nobody has measured for everybody: stated, or that of the write-ups with
-/// `preset = "write-up"`.
+/// `preset = "write-up"`, here or in the route.
 pub(crate) fn figure(section: &Section<'_>, key: &'static str, write_up: u64) -> Option<u64> {
-    let preset = section.word("preset", &["write-up"]).is_some();
+    let preset = by_write_up(section);
     let stated = section.whole(key, 1..=u64::MAX);
     if stated.is_none() && !preset && !section.has(key) {
         section.fault(

@@ -11,7 +11,7 @@
 //! share moves once per dwell, and an upstream's shares at most 6 times a minute; it comes back step by step
 //! after a calm while; the fallback's cap stands above all this; who is moved stands last, not out, so that no
 //! call is refused for a signal; state never leaves its organisation. What is not known is no harm.
-//! Shares outlive a changed configuration.
+//! Shares outlive a changed configuration. Where it acts, other routers get [orders](crate::order), too.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,9 +25,11 @@ use tokio::time::Instant;
 
 use crate::choice::Router;
 use crate::clock;
+use crate::order::Notices;
 
 pub mod effect;
 pub mod harm;
+mod orders;
 mod post;
 mod settings;
 mod share;
@@ -43,6 +45,7 @@ pub use table::{MAX_LIVE, Source};
 pub use target::Target;
 
 use harm::Harmed;
+use orders::Standing;
 use share::{Changes, Pull, Share};
 use table::Table;
 
@@ -99,6 +102,8 @@ pub(crate) struct Steering {
     began: Instant,
     /// When time was last looked at, ms since `began`.
     looked: AtomicU64,
+    /// Who steers other routers.
+    notices: Mutex<Option<Notices>>,
 }
 
 #[derive(Debug, Default)]
@@ -106,6 +111,8 @@ struct Inner {
     table: Table,
     /// By target and signature's name.
     shares: BTreeMap<(Target, &'static str), Shares>,
+    /// What other routers were told.
+    standing: Standing,
     budgets: HashMap<String, Changes>,
     shadow_budgets: HashMap<String, Changes>,
 }
@@ -116,7 +123,7 @@ struct Shares {
     acted: Share,
     would: Share,
     /// The latest word on it.
-    detail: Detail,
+    signal: Arc<Signal>,
     effect: Effect,
 }
 
@@ -127,11 +134,16 @@ impl Steering {
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             began: now,
             looked: AtomicU64::new(0),
+            notices: Mutex::default(),
         }
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn notices(&self) -> MutexGuard<'_, Option<Notices>> {
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it is time for another look; only one caller gets to hear yes.
@@ -224,6 +236,7 @@ impl Router {
         let forces: Vec<Force> = inner.table.live().map(|entry| self.force(entry, now)).collect();
         inner.pull(&forces, &self.config().signals, now);
         self.disturb(&forces, now);
+        self.order(&mut inner, now);
         let shares = inner.kept(&self.config().signals);
         if !(forces.is_empty() && shares.is_empty() && steering.snapshot.load().is_quiet()) {
             let floor = self.config().signals.floor;
@@ -261,19 +274,23 @@ impl Inner {
                 Effect::Cool | Effect::Spill | Effect::LimitConcurrency => Pull::Floor,
                 Effect::Observe | Effect::LowerEffort => continue,
             };
-            let detail = force.signal.detail;
-            let key = (force.target.clone(), detail.signature().name());
+            let signal = Arc::clone(&force.signal);
+            let key = (force.target.clone(), signal.detail.signature().name());
             let (acted, would) = if force.answer.acted { (wanted, Pull::Hold) } else { (Pull::Hold, wanted) };
             let pull = pulls.entry(key.clone()).or_insert((acted, would));
             *pull = (pull.0.max(acted), pull.1.max(would));
             let effect = force.answer.action;
-            let fresh = || Shares { acted: Share::default(), would: Share::default(), detail, effect };
+            let word = Arc::clone(&signal);
+            let fresh = || Shares { acted: Share::default(), would: Share::default(), signal: word, effect };
             let shares = self.shares.entry(key).or_insert_with(fresh);
-            (shares.detail, shares.effect) = (detail, effect);
+            (shares.signal, shares.effect) = (signal, effect);
         }
         for (key, shares) in &mut self.shares {
             let (acted, would) = pulls.get(key).copied().unwrap_or((Pull::Release, Pull::Release));
             let upstream = key.0.upstream.clone().unwrap_or_default();
+            if !settings.act {
+                shares.acted = Share::default(); // whoever turns acting off gets the traffic back at once
+            }
             shares.acted.pull(acted, settings, self.budgets.entry(upstream.clone()).or_default(), now);
             // What acts is not told as "would have" besides.
             let would = if shares.acted.is_whole() { would } else { would.min(Pull::Hold) };
@@ -287,9 +304,9 @@ impl Inner {
     fn kept(&self, settings: &Settings) -> Vec<Kept> {
         let kept = |((target, _), shares): (&(Target, &'static str), &Shares)| Kept {
             target: target.clone(),
-            detail: shares.detail,
+            detail: shares.signal.detail,
             effect: shares.effect,
-            limit: settings.reaction(shares.detail.signature()).limit,
+            limit: settings.reaction(shares.signal.detail.signature()).limit,
             acted: shares.acted.value(),
             would: shares.would.value(),
         };

@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use toml::Spanned;
@@ -24,11 +25,31 @@ pub(crate) struct Section<'a> {
     /// What messages call it: `[server]`, `upstream "a"`; empty for the file itself.
     title: String,
     asked: RefCell<BTreeSet<&'static str>>,
+    /// The route's preset stands for what is not stated.
+    preset: bool,
 }
+
+/// What is asked where there is no table.
+static EMPTY: LazyLock<DeTable<'static>> = LazyLock::new(DeTable::default);
 
 impl<'a> Section<'a> {
     pub(super) fn new(faults: &'a Faults<'a>, table: &'a DeTable<'a>, at: Range<usize>, title: &str) -> Self {
-        Self { faults, table, at, title: title.to_owned(), asked: RefCell::default() }
+        Self { faults, table, at, title: title.to_owned(), asked: RefCell::default(), preset: false }
+    }
+
+    /// The same, under the preset of the section above or not.
+    pub(crate) fn with_preset(self, preset: bool) -> Self {
+        Self { preset, ..self }
+    }
+
+    /// Whether a preset above stands for what is not stated.
+    pub(crate) fn has_preset(&self) -> bool {
+        self.preset
+    }
+
+    /// A table below this one that is not there.
+    pub(crate) fn empty(&self, key: &str) -> Section<'a> {
+        Section::new(self.faults, &EMPTY, self.at.clone(), &format!("{}, {key}", self.title))
     }
 
     /// Calls it by its own name from here on.

@@ -49,7 +49,7 @@ fn the_example_is_read_as_it_says() {
     let [gpt, other] = &config.routes[..] else { panic!("two routes") };
     assert_eq!(gpt.apis, [Api::Responses, Api::Chat]);
     let policies: Vec<_> = gpt.policies.iter().map(|own| (own.policy.name(), own.act)).collect();
-    assert_eq!(policies, [("deep_concurrency", false), ("size_window", false)]);
+    assert_eq!(policies, [("deep_concurrency", false), ("size_window", false), ("aimd_share", false)]);
     assert_eq!(gpt.commit_after, Duration::from_secs(1));
     assert_eq!((&*other.model, &other.apis[..]), ("*", &[Api::Messages][..]));
 }

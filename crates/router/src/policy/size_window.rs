@@ -2,7 +2,7 @@
 //!
 //! Prompts are short, mid or long; the mid ones, from `lo` to `hi` tokens, are kept off the primary, always or
 //! while a `size-window` signal with harm is live on it. The write-ups saw sizes from 150 to 220 tokens pinned to
-//! one slow shard and kept 80 to 260 off it (`preset = "write-up"`); nothing measured says that these are
+//! one slow shard and always kept 80 to 260 off it (`preset = "write-up"`); nothing measured says that these are
 //! anybody else's figures, so without a preset they are stated, or taken from the signal.
 //!
 //! The size is an estimate from the body's bytes, as in traces. While signalled, the primary keeps the floor's
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use sseismo_trace::{Detail, SignatureId};
 use tokio::time::Instant;
 
-use super::{Advice, Call, Policy, Thought, figure, upstreams};
+use super::{Advice, Call, Policy, Thought, by_write_up, figure, upstreams};
 use crate::config::{Route, Section};
 use crate::steer::Held;
 
@@ -37,8 +37,10 @@ struct SizeWindow {
 }
 
 pub(crate) fn read(section: &Section<'_>, route: &Route) -> Option<Arc<dyn Policy>> {
-    let signalled = section.word("when", &["always", "signalled"]).unwrap_or("signalled") == "signalled";
-    let of_signal = signalled && !section.has("lo") && !section.has("hi") && !section.has("preset");
+    let preset = by_write_up(section);
+    let when = section.word("when", &["always", "signalled"]);
+    let signalled = when.map_or(!preset, |when| when == "signalled");
+    let of_signal = signalled && !section.has("lo") && !section.has("hi") && !preset;
     let window = if of_signal {
         None
     } else {

@@ -148,3 +148,18 @@ fn advice_is_merged_with_the_stated_precedence() {
     let all = ["a", "b", "c"].into_iter().map(Arc::from).collect();
     assert_eq!(order(vec![Advice::Avoid(all)]), "a b c", "who stands last is still asked");
 }
+
+#[test]
+fn the_routes_preset_turns_on_what_the_write_ups_have_figures_for() {
+    let lab = lab("preset = \"write-up\"\n[route.size_window]\nact = true\n");
+    let (_, policies) = lab.router.policies("m").unwrap();
+    let installed: Vec<_> = policies.iter().map(|own| (own.policy.name(), own.act)).collect();
+    assert!(installed.contains(&("deep_concurrency", false)) && installed.contains(&("size_window", true)));
+    assert!(!installed.iter().any(|(name, _)| *name == aimd_share::NAME), "{installed:?}");
+    // With the write-ups' figures: prompts of 80 to 260 tokens, and the seventh deep call.
+    assert_eq!(lab.order(&Asked { prompt_tokens: 80, ..Asked::default() }), "c b a");
+    assert_eq!(lab.order(&Asked { prompt_tokens: 79, ..Asked::default() }), "a b c");
+    let deep = Asked { effort: Some("high"), prompt_tokens: 500, ..Asked::default() };
+    let held: Vec<_> = (0..7).map(|_| lab.considered(&deep).would_have.len()).collect();
+    assert_eq!(held, [0, 0, 0, 0, 0, 0, 1]);
+}
