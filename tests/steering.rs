@@ -12,8 +12,9 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-use sseismo_tests::{Peer, Program, free_port, needs, root};
+use serde_json::{Value, json};
+use sseismo_router::order::{AGAIN, LEASE};
+use sseismo_tests::{Listening, Peer, Program, free_port, needs, root};
 
 #[path = "steering/backend.rs"]
 mod backend;
@@ -25,8 +26,8 @@ mod http;
 #[path = "steering/receiver.rs"]
 mod receiver;
 
-use backend::{Backend, KEY, share_of_a, until_served_by};
-use feeder::{Feeder, lives};
+use backend::{Backend, KEY, post, share_of_a, until_served_by, until_share};
+use feeder::{Feeder, lives, restorer_of, upstreams};
 use http::get;
 
 /// Orders that nobody takes back end after this time.
@@ -175,16 +176,20 @@ fn moves_and_comes_back(stand: &Stand, port: u16, sink: &str, even: f64) {
     ends(restorer);
 }
 
+/// A sink that tells HAProxy.
+fn runtime(socket: &str, drain: &str) -> String {
+    format!(
+        "[[sink]]\nname = \"h\"\nkind = \"haproxy-runtime\"\nsocket = \"{socket}\"\ndrain = \"{drain}\"\ntargets = [{{ upstream = \"a\", server = \"llm/a\" }}, {{ upstream = \"b\", server = \"llm/b\" }}]\n"
+    )
+}
+
 /// Over the Runtime API, with this word for a share of 0.
 fn over_the_runtime_api(drain: &str) {
     let Some(program) = needs(Peer::Debian("haproxy", "haproxy")) else { return };
     let (stand, port) = (Stand::new(), free_port());
     let socket = stand.folder.path().join("sock").display().to_string();
     let _haproxy = stand.haproxy(program, port, free_port(), &socket);
-    let sink = format!(
-        "[[sink]]\nname = \"h\"\nkind = \"haproxy-runtime\"\nsocket = \"{socket}\"\ndrain = \"{drain}\"\ntargets = [{{ upstream = \"a\", server = \"llm/a\" }}, {{ upstream = \"b\", server = \"llm/b\" }}]\n"
-    );
-    moves_and_comes_back(&stand, port, &sink, 0.5);
+    moves_and_comes_back(&stand, port, &runtime(&socket, drain), 0.5);
 }
 
 #[test]
@@ -237,14 +242,19 @@ fn haproxy_takes_shares() {
     assert!((share - 0.2).abs() < 0.02, "{share}");
 }
 
+/// A sink that overrides Envoy's weights.
+fn envoy(admin: u16) -> String {
+    format!(
+        "[[sink]]\nname = \"e\"\nkind = \"envoy\"\nadmin = \"http://127.0.0.1:{admin}\"\nprefix = \"llm\"\ntargets = [{{ upstream = \"a\", cluster = \"a\", weight = 100 }}, {{ upstream = \"b\", cluster = \"b\", weight = 0 }}]\n"
+    )
+}
+
 #[test]
 fn envoy_is_steered_over_its_runtime() {
     let stand = Stand::new();
     let (port, admin) = (free_port(), free_port());
     let Some(_envoy) = stand.envoy(port, admin) else { return };
-    let sink = format!(
-        "[[sink]]\nname = \"e\"\nkind = \"envoy\"\nadmin = \"http://127.0.0.1:{admin}\"\nprefix = \"llm\"\ntargets = [{{ upstream = \"a\", cluster = \"a\", weight = 100 }}, {{ upstream = \"b\", cluster = \"b\", weight = 0 }}]\n"
-    );
+    let sink = envoy(admin);
     moves_and_comes_back(&stand, port, &sink, 1.0);
     let mut feeder = Feeder::start(stand.folder.path(), &sink);
     feeder.order(0.25, LONG);
@@ -268,6 +278,14 @@ impl Redis {
         command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"]).arg(folder);
         command.args(["--requirepass", "key"]).stdout(Stdio::null());
         Some(Self { port, _server: Program::start(&mut command, &[port]) })
+    }
+
+    /// A sink that sets keys there.
+    fn sink(&self) -> String {
+        format!(
+            "[[sink]]\nname = \"r\"\nkind = \"redis\"\nurl = \"redis://127.0.0.1:{}/0\"\npassword = \"env:SINKS_SECRET\"\n",
+            self.port
+        )
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -305,11 +323,7 @@ fn redis_holds_each_order_for_its_time() {
     let file = std::fs::File::create(&heard).expect("a file");
     let _listener = Program::start(listener.stdout(file), &[]);
     redis.until(&["PUBSUB", "NUMPAT"], |answer| answer == "1");
-    let sink = format!(
-        "[[sink]]\nname = \"r\"\nkind = \"redis\"\nurl = \"redis://127.0.0.1:{}/0\"\npassword = \"env:SINKS_SECRET\"\n",
-        redis.port
-    );
-    let mut feeder = Feeder::start(folder.path(), &sink);
+    let mut feeder = Feeder::start(folder.path(), &redis.sink());
     let key = ["GET", "route:signal:a"];
     feeder.order(0.25, LONG);
     let (text, took) = redis.until(&key, |answer| !answer.is_empty());
@@ -407,6 +421,123 @@ fn a_webhook_is_signed_and_tried_again() {
     feeder.order(1.0, LONG);
     let received = taken.recv_timeout(Duration::from_secs(10)).expect("the end");
     assert!(received.body.contains(r#""status":"resolved""#), "{}", received.body);
+}
+
+/// A relay that acts.
+struct Relay {
+    running: Listening,
+}
+
+impl Relay {
+    fn start(stand: &Stand, sinks: &str) -> Self {
+        let token = stand.folder.path().join("token");
+        std::fs::write(&token, "operators-token").expect("written");
+        let config = stand.folder.path().join("relay.toml");
+        let server =
+            "[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nadmin_token = \"file:token\"\n";
+        // As quick as it goes: the tests of steering show what the guards do.
+        let signals = "[signals]\nact = true\ndwell = \"50ms\"\ncalm = \"100ms\"\nchanges = 1000\n[signals.burst]\neffect = \"cool\"\n";
+        let upstreams = upstreams(stand.a.port, stand.b.port);
+        std::fs::write(&config, format!("{server}{signals}{upstreams}{sinks}")).expect("written");
+        let log = stand.folder.path().join("access.log").display().to_string();
+        let config = config.display().to_string();
+        Self { running: Listening::start(&["relay", "--config", &config, "--access-log", &log]) }
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Value {
+        let url = format!("{}{path}", self.running.admin);
+        let (status, body, _) =
+            post(&url, &["authorization: Bearer operators-token"], &body.to_string()).expect("an answer");
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).expect("JSON")
+    }
+
+    /// Its users are harmed: answers of `a` are wrong.
+    fn harm(&self) {
+        let port =
+            self.running.url.rsplit(':').next().and_then(|port| port.parse::<u16>().ok()).expect("a port");
+        for _ in 0..24 {
+            let url = format!("http://127.0.0.1:{port}/v1/chat/completions");
+            let (status, body, head) = post(&url, &[], r#"{"model":"m","messages":[]}"#).expect("an answer");
+            assert_eq!(status, 200, "{body}");
+            let id = head.lines().find_map(|line| line.strip_prefix("x-sseismo-request-id: "));
+            let label = json!({"request": id.expect("an id").trim(), "right": false});
+            // The request is over a moment after its last byte was read.
+            std::thread::sleep(Duration::from_millis(20));
+            self.post("/admin/labels", &label);
+        }
+    }
+
+    fn signal(&self, state: &str) -> Value {
+        let answers = self.post(
+            "/admin/signals",
+            &json!({"id": "abc", "target": {"upstream": "a"}, "signature": "burst", "gap_s": 1.5, "tokens": 60,
+                "state": state, "ttl": 600_000_000}),
+        );
+        answers[0].clone()
+    }
+}
+
+/// What `POST /admin/signals` sets in motion at every other router at once, and what is left of it when the relay,
+/// with its detector, is killed.
+#[test]
+fn a_signal_to_the_relay_steers_them_all() {
+    let (stand, redis) = (Stand::new(), tempfile::tempdir().expect("a folder"));
+    let [port, other, envoy_port, admin, checks] = [(); 5].map(|()| free_port());
+    let Some(haproxy) = needs(Peer::Debian("haproxy", "haproxy")) else { return };
+    let Some(redis) = Redis::start(redis.path()) else { return };
+    let Some(_envoy) = stand.envoy(envoy_port, admin) else { return };
+    let socket = |name: &str| stand.folder.path().join(name).display().to_string();
+    let _asks = stand.haproxy(haproxy.clone(), port, checks, &socket("asks"));
+    let _is_told = stand.haproxy(haproxy, other, free_port(), &socket("told"));
+    let password = stand.folder.path().join("password");
+    std::fs::write(password, "key").expect("written");
+    let sinks = format!(
+        "{}{}{}{}",
+        agent(checks, "weight"),
+        runtime(&socket("told"), "weight").replace("\"h\"", "\"t\""),
+        envoy(admin),
+        redis.sink().replace("env:SINKS_SECRET", "file:password")
+    );
+    let relay = Relay::start(&stand, &sinks);
+    relay.harm();
+    let key = ["GET", "route:signal:a"];
+    let moved = || {
+        let answer = relay.signal("onset");
+        assert_eq!((&answer["action"], &answer["acted"]), (&"cool".into(), &true.into()), "{answer}");
+        // A twentieth is left, so that recovery shows.
+        for port in [port, other, envoy_port] {
+            until_share(port, 0.0..0.2);
+        }
+        let (order, _) = redis.until(&key, |answer| !answer.is_empty());
+        let order: Value = serde_json::from_str(&order).expect("JSON");
+        assert_eq!((&order["share"], &order["signature"]), (&0.05.into(), &"burst".into()), "{order}");
+    };
+    moved();
+    relay.signal("clear");
+    for (port, even) in [(port, 0.4..0.6), (other, 0.4..0.6), (envoy_port, 0.99..1.01)] {
+        until_share(port, even);
+    }
+    redis.until(&key, str::is_empty);
+
+    moved();
+    let metrics = get(&format!("{}/metrics", relay.running.admin), &[]).1;
+    for sink in ["h", "t", "e", "r"] {
+        let calls = format!("sseismo_sink_calls_total{{sink=\"{sink}\",outcome=\"ok\"}}");
+        assert!(metrics.contains(&calls), "{metrics}");
+        assert!(metrics.contains(&format!("sseismo_sink_orders{{sink=\"{sink}\"}} 1")), "{metrics}");
+    }
+    let restorer = restorer_of(relay.running.id()).expect("a restorer");
+    drop(relay); // by kill -9
+    let killed = Instant::now();
+    for (port, even) in [(port, 0.4..0.6), (other, 0.4..0.6), (envoy_port, 0.99..1.01)] {
+        until_share(port, even);
+        let took = killed.elapsed();
+        assert!(took < LEASE + Duration::from_secs(1), "back after {took:?}");
+        assert!(took + AGAIN + SLACK > LEASE, "back after {took:?} already");
+    }
+    redis.until(&key, str::is_empty);
+    ends(restorer);
 }
 
 /// `LiteLLM` under its own cooldown keys. A worker keeps what it has read to the cooldown's end, so traffic comes back

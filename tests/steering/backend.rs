@@ -59,13 +59,13 @@ pub(crate) const KEY: &str = "sk-only-on-loopback-0123456789";
 pub(crate) fn ask(port: u16) -> Option<char> {
     let body = r#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#;
     let url = format!("http://127.0.0.1:{port}/v1/chat/completions");
-    let (status, answer) = post(&url, &[&format!("authorization: Bearer {KEY}")], body)?;
+    let (status, answer, _) = post(&url, &[&format!("authorization: Bearer {KEY}")], body)?;
     let name = answer.split_once("served by ")?.1.chars().next();
     name.filter(|_| status == 200)
 }
 
-/// Posts JSON; status and body, `None` when nobody answers.
-pub(crate) fn post(url: &str, headers: &[&str], body: &str) -> Option<(u16, String)> {
+/// Posts JSON; status, body and head, `None` when nobody answers.
+pub(crate) fn post(url: &str, headers: &[&str], body: &str) -> Option<(u16, String, String)> {
     let (address, path) = url.trim_start_matches("http://").split_once('/')?;
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
@@ -78,14 +78,26 @@ pub(crate) fn post(url: &str, headers: &[&str], body: &str) -> Option<(u16, Stri
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     let status = answer.split(' ').nth(1)?.parse().ok()?;
-    let (_, body) = answer.split_once("\r\n\r\n")?;
-    Some((status, body.to_owned()))
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    Some((status, body.to_owned(), head.to_ascii_lowercase()))
 }
 
 /// The share of so many requests that `a` answered. Every one must be answered.
 pub(crate) fn share_of_a(port: u16, requests: u32) -> f64 {
     let of_a = (0..requests).filter(|_| ask(port).expect("an answer") == 'a').count();
     f64::from(u32::try_from(of_a).expect("few")) / f64::from(requests)
+}
+
+/// Asks until of twenty requests `a` answers a share in this range; how long that took.
+pub(crate) fn until_share(port: u16, wanted: std::ops::Range<f64>) -> Duration {
+    let since = Instant::now();
+    loop {
+        let (asked, share) = (since.elapsed(), share_of_a(port, 20));
+        if wanted.contains(&share) {
+            return asked;
+        }
+        assert!(asked < Duration::from_secs(30), "{share} of the requests for `a`, not {wanted:?}");
+    }
 }
 
 /// Asks until so many in a row are answered by `name`; how long until the first of them.

@@ -1,17 +1,32 @@
 //! What steering decided, for those who steer other routers by it.
 //!
-//! In: decisions of the relay's own steering, and every signal. Out: a [`Notice`] for the sinks, through a bounded
-//! channel: the binary makes it, steering holds the [`Notices`] end, the sinks the other.
+//! In: what is in force. Out: [`Notice`]s for the sinks, through a bounded channel.
+//!
+//! Only what holds for all calls of a target becomes an order: a share that is stepped down or cooled. What steering
+//! does to some calls (those of a size, those that reason long, those beyond a number in flight) other routers cannot
+//! tell apart, so they are not told. Nor can they tell efforts and routes: an order that came from one effort or route
+//! of a model is about the model.
 //!
 //! Whoever sends need not wait and need not care what is lost. An order stands for its `ttl` and is sent again
 //! while it should go on standing, so a lost one is made good by the next; one that is not sent again runs out by
 //! itself, so a lost restore costs a ttl at most.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sseismo_trace::Signal;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::steer::{Effect, Kept, Snapshot};
+
+/// How long an order stands unless it is sent again: what a relay that is killed leaves behind. Long enough for a
+/// relay that is started anew, short enough to be no outage.
+pub const LEASE: Duration = Duration::from_secs(10);
+
+/// An order that stands is sent again this often.
+pub const AGAIN: Duration = Duration::from_secs(2);
 
 /// Notices that may wait for the sinks; more than that, and the newest are dropped. A storm of one signal a
 /// second over a hundred targets fits in ten times.
@@ -26,7 +41,7 @@ pub type Notices = mpsc::Sender<Notice>;
 pub struct Order {
     /// The upstream's name in the configuration.
     pub upstream: Arc<str>,
-    /// The model, by the name that clients use; `None`: the whole upstream.
+    /// The model, by its name at the upstream; `None`: the whole upstream.
     pub model: Option<Arc<str>>,
     /// What it keeps of its ordinary share: 0 is drained, 1 is restored. Always from 0 to 1.
     pub share: f64,
@@ -35,6 +50,9 @@ pub struct Order {
     /// What it was decided by.
     pub signal: Arc<Signal>,
 }
+
+/// What an order is about: an upstream, and a model where it is about one.
+pub type About = (Arc<str>, Option<Arc<str>>);
 
 /// One thing that the sinks are told.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,4 +66,161 @@ pub enum Notice {
 /// The channel between steering and the sinks.
 pub fn notices() -> (Notices, mpsc::Receiver<Notice>) {
     mpsc::channel(WAITING)
+}
+
+/// Turns what is in force into orders, look by look.
+#[derive(Debug, Default)]
+pub struct Orders(BTreeMap<About, Told>);
+
+/// An order that stands.
+#[derive(Debug)]
+struct Told {
+    share: f64,
+    at: Instant,
+    signal: Arc<Signal>,
+}
+
+impl Orders {
+    /// What has changed since the last look or must be sent again. A share stands by its signal, and after that while
+    /// it comes back.
+    pub fn look(&mut self, snapshot: &Snapshot, now: Instant) -> Vec<Order> {
+        let wanted = wanted(snapshot);
+        let mut orders = Vec::new();
+        let over: Vec<About> = self.0.keys().filter(|about| !wanted.contains_key(*about)).cloned().collect();
+        for (about, told) in over.into_iter().filter_map(|about| self.0.remove_entry(&about)) {
+            orders.push(order(about, 1.0, told.signal));
+        }
+        for (about, (share, signal)) in wanted {
+            let told = self.0.get(&about);
+            let Some(signal) = signal.or_else(|| told.map(|told| Arc::clone(&told.signal))) else {
+                continue; // it was over before the first look
+            };
+            let due = told.is_none_or(|told| {
+                (told.share - share).abs() > f64::EPSILON || now.saturating_duration_since(told.at) >= AGAIN
+            });
+            if due {
+                orders.push(order(about.clone(), share, Arc::clone(&signal)));
+                self.0.insert(about, Told { share, at: now, signal });
+            }
+        }
+        orders
+    }
+}
+
+/// The smallest share of each target that is not whole, and the signal that says so, while it is live.
+fn wanted(snapshot: &Snapshot) -> BTreeMap<About, (f64, Option<Arc<Signal>>)> {
+    let mut wanted = BTreeMap::new();
+    for kept in snapshot.shares.iter().filter(|kept| kept.acted < 1.0 && holds_for_all(kept)) {
+        let Some(upstream) = &kept.target.upstream else { continue };
+        let about = (Arc::from(upstream.as_str()), kept.target.model.as_deref().map(Arc::from));
+        let known: &mut (f64, Option<Arc<Signal>>) = wanted.entry(about).or_insert((1.0, None));
+        if kept.acted < known.0 {
+            let says = |force: &&crate::steer::Force| {
+                force.target == kept.target && force.signal.detail.signature() == kept.detail.signature()
+            };
+            *known = (kept.acted, snapshot.forces.iter().find(says).map(|force| Arc::clone(&force.signal)));
+        }
+    }
+    wanted
+}
+
+fn holds_for_all(kept: &Kept) -> bool {
+    match kept.effect {
+        Effect::StepShare | Effect::Cool => true,
+        Effect::Observe | Effect::Spill | Effect::LimitConcurrency | Effect::LowerEffort => false,
+    }
+}
+
+fn order((upstream, model): About, share: f64, signal: Arc<Signal>) -> Order {
+    Order { upstream, model, share, ttl: LEASE, signal }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use sseismo_trace::{Detail, Evidence, Micros, Scope, SignalId, SignalState, UtcMicros};
+
+    use super::*;
+    use crate::steer::harm::Harmed;
+    use crate::steer::{Answer, Force, Source, Target};
+
+    /// An order about `upstream`.
+    pub(crate) fn order(upstream: &str, model: Option<&str>, share: f64, ttl_s: u64) -> Order {
+        let signal = signal(Detail::Concurrency { calls: 7, window_s: 4.0 });
+        let ttl = Duration::from_secs(ttl_s);
+        Order { upstream: upstream.into(), model: model.map(Arc::from), share, ttl, signal }
+    }
+
+    fn signal(detail: Detail) -> Arc<Signal> {
+        Arc::new(Signal {
+            id: SignalId(1),
+            target: Scope::default(),
+            detail,
+            cause: None,
+            state: SignalState::Onset,
+            strength: 1.0,
+            evidence: Evidence::default(),
+            at: UtcMicros(0),
+            ttl: Micros(1),
+        })
+    }
+
+    const BURST: Detail = Detail::Burst { gap_s: 1.5, tokens: 60.0 };
+
+    fn target(effort: Option<&str>) -> Target {
+        Target {
+            upstream: Some("a".to_owned()),
+            model: Some("m".to_owned()),
+            effort: effort.map(str::to_owned),
+            route: None,
+        }
+    }
+
+    fn kept(effort: Option<&str>, effect: Effect, acted: f64) -> Kept {
+        Kept { target: target(effort), detail: BURST, effect, limit: 6, acted, would: 0.1 }
+    }
+
+    fn snapshot(shares: Vec<Kept>, live: bool) -> Snapshot {
+        let force = Force {
+            signal: signal(BURST),
+            target: target(None),
+            source: Source::Admin,
+            expires: Instant::now(),
+            answer: Answer { action: Effect::Cool, acted: true, held: None },
+            harm: Harmed::default(),
+        };
+        let mut snapshot = Snapshot::default();
+        (snapshot.forces, snapshot.shares) = (live.then_some(force).into_iter().collect(), shares);
+        snapshot
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_share_is_ordered_repeated_and_restored() {
+        let (mut orders, start) = (Orders::default(), Instant::now());
+        let mut look = |share: f64, live: bool, after_s: u64| {
+            let snapshot = snapshot(vec![kept(None, Effect::Cool, share)], live);
+            let orders = orders.look(&snapshot, start + Duration::from_secs(after_s));
+            orders.iter().map(|order| (order.share, order.ttl)).collect::<Vec<_>>()
+        };
+        assert_eq!(look(0.05, true, 0), [(0.05, LEASE)]);
+        assert_eq!(look(0.05, true, 1), []);
+        assert_eq!(look(0.05, true, 2), [(0.05, LEASE)], "sent again");
+        assert_eq!(look(0.2, false, 3), [(0.2, LEASE)], "its signal is over, and it comes back");
+        assert_eq!(look(1.0, false, 4), [(1.0, LEASE)]);
+        assert_eq!(look(1.0, false, 9), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_is_done_and_holds_for_all_calls_is_ordered() {
+        let looked = |shares: Vec<Kept>| {
+            let orders = Orders::default().look(&snapshot(shares, true), Instant::now());
+            orders.iter().map(|order| (order.upstream.to_string(), order.share)).collect::<Vec<_>>()
+        };
+        assert_eq!(looked(vec![kept(None, Effect::StepShare, 1.0)]), [], "only told as \"would have\"");
+        for some in [Effect::Spill, Effect::LimitConcurrency, Effect::LowerEffort, Effect::Observe] {
+            assert_eq!(looked(vec![kept(None, some, 0.05)]), [], "{some:?}");
+        }
+        // Two signatures or efforts of one model: the smaller share.
+        let both = vec![kept(Some("high"), Effect::StepShare, 0.8), kept(None, Effect::StepShare, 0.64)];
+        assert_eq!(looked(both), [("a".to_owned(), 0.64)]);
+    }
 }

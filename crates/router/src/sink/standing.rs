@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::order::Order;
+use crate::order::{About, Order};
 
 /// Shares are told apart to this much; below it a target counts as drained, above 1 less it as restored. Other
 /// routers count in whole percents, or not at all.
@@ -69,9 +69,6 @@ impl Want {
         self.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
     }
 }
-
-/// What an order is about: an upstream, and a model where it is about one.
-pub type About = (Arc<str>, Option<Arc<str>>);
 
 /// An order with its end.
 #[derive(Clone, Debug)]
@@ -164,31 +161,11 @@ impl Standing {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use proptest::prelude::*;
-    use sseismo_trace::{Detail, Evidence, Micros, Scope, Signal, SignalId, SignalState, UtcMicros};
 
     use super::*;
-
-    pub(in crate::sink) fn order(upstream: &str, model: Option<&str>, share: f64, ttl_s: u64) -> Order {
-        Order {
-            upstream: upstream.into(),
-            model: model.map(Arc::from),
-            share,
-            ttl: Duration::from_secs(ttl_s),
-            signal: Arc::new(Signal {
-                id: SignalId(1),
-                target: Scope::default(),
-                detail: Detail::Concurrency { calls: 7, window_s: 4.0 },
-                cause: None,
-                state: SignalState::Onset,
-                strength: 1.0,
-                evidence: Evidence::default(),
-                at: UtcMicros(0),
-                ttl: Micros(1),
-            }),
-        }
-    }
+    use crate::order::tests::order;
 
     fn target(upstream: &str, model: Option<&str>) -> Target<()> {
         Target { upstream: upstream.into(), model: model.map(Arc::from), group: "g".into(), own: () }

@@ -30,11 +30,11 @@ use sseismo_trace::{Cause, Dim, Signal, SignalId, SignalState, UtcMicros};
 use tokio::time::Instant;
 
 use super::lease::Restorer;
-use super::standing::{About, Standing};
+use super::standing::Standing;
 use super::{Doing, Failed, Plan, Sink};
 use crate::config::sink::Reading;
 use crate::keys::Secret;
-use crate::order::Order;
+use crate::order::{About, Order};
 use crate::{clock, sink};
 
 /// What stands is told again this often: Alertmanager forgets it when it is started anew.

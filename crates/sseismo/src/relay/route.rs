@@ -16,7 +16,7 @@ use sseismo_router::health;
 use sseismo_router::link::Links;
 use sseismo_router::metrics::{Breaker, Metrics};
 use sseismo_router::operator::{Operator, Outside};
-use sseismo_router::order::{Notice, Notices, notices};
+use sseismo_router::order::{Notice, Notices, Orders, notices};
 use sseismo_router::reload::{self, Live, Unusable};
 use sseismo_router::serve::{Limits, Served, serve};
 use sseismo_router::sink::lease::Restorer;
@@ -41,6 +41,9 @@ pub(super) use probe::check;
 
 /// How often signals are looked at without calls, and states put into the metrics.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How often is looked for orders that other routers must be given.
+const ORDERS_EVERY: Duration = Duration::from_millis(250);
 
 /// Longest time for taking back what other routers were told.
 const TAKE_BACK: Duration = Duration::from_secs(5);
@@ -116,6 +119,7 @@ impl Parts {
         live.router().tell_others(Some(told.clone()));
         let steering = Arc::clone(&live);
         let mut telling = JoinSet::new();
+        telling.spawn(give_orders(Arc::clone(&current), told.clone()));
         telling.spawn(pass_on(feed, told));
         let links = Arc::new(Links::new(Tap::new(&options)?));
         let mut beside = JoinSet::new();
@@ -170,6 +174,20 @@ async fn feed_others(sinks: &[Named], metrics: &Arc<Metrics>) -> anyhow::Result<
     let sinks = Sinks::start(sinks, Restorer::new(program), Arc::clone(metrics)).await?;
     let (told, telling) = notices();
     Ok((told, tokio::spawn(sinks.follow(telling))))
+}
+
+/// Gives the orders that follow from what is in force.
+async fn give_orders(current: Current, told: Notices) {
+    let mut orders = Orders::default();
+    loop {
+        let (router, now) = (current(), Instant::now());
+        router.steer(now);
+        for order in orders.look(&router.steering_snapshot(), now) {
+            // Full, and the sinks are too slow: it is sent again.
+            let _ = told.try_send(Notice::Order(order));
+        }
+        tokio::time::sleep(ORDERS_EVERY).await;
+    }
 }
 
 /// Passes signals on to the sinks. One that falls behind goes on with what is active then.

@@ -6,7 +6,7 @@ use tokio::time::{advance, sleep};
 use super::*;
 use crate::feed::Feed;
 use crate::order::Order;
-use crate::sink::standing::tests::order;
+use crate::order::tests::order;
 
 /// What a sink was called with: percents by upstream, signals' states.
 type Calls = Arc<Mutex<Vec<String>>>;
