@@ -17,7 +17,7 @@
 //! anew learns of it; a clear or its end undoes it. Where the other router forgets nothing by itself, a
 //! [`restorer`](restore) is told first how to undo what is about to be done.
 //!
-//! A new sink is one file with a [`Plan`] and a [`Sink`], and one line in [`KINDS`].
+//! A new sink is one file with a [`Plan`] and a [`Sink`], and one line in `KINDS`.
 
 use std::pin::Pin;
 use std::sync::Arc;

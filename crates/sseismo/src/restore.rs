@@ -1,7 +1,8 @@
 //! `sseismo restore`: beside a relay with sinks; takes back what it has told other routers when it no longer can.
 //!
 //! The relay starts it with a socket as its stdin. A session of its own keeps it from what a terminal sends to the
-//! relay; SIGTERM, which service managers send to all that is left of a dead service, takes everything back at once.
+//! relay; SIGTERM, which service managers send to all that is left of a dead service, takes everything back at once
+//! when the relay is gone.
 
 use std::io::stdin;
 use std::os::fd::AsFd as _;

@@ -2,7 +2,8 @@
 //!
 //! It outlives the relay: when the relay is gone, by `kill -9` or otherwise, each lease still runs to its end and is
 //! undone then, tried again until it succeeds. The process ends when nothing is left. SIGTERM (a service manager
-//! that clears up after a dead relay) undoes all at once, and what cannot be undone in [`HURRY`] is given up.
+//! that clears up after a dead relay) undoes all at once, and what cannot be undone in 8 s is given up; while the
+//! relay is there it waits for the relay's end, since service managers stop both with one signal.
 //!
 //! What it cannot survive is what kills both at a time: the machine's end, or a container whose first process was
 //! the relay. There a sink whose orders run out by themselves (Redis, Alertmanager) is the safe one.
@@ -32,15 +33,15 @@ const GIVE_UP: Duration = Duration::from_mins(10);
 /// Service managers wait so long at least before they kill.
 const HURRY: Duration = Duration::from_secs(8);
 
-/// Follows the relay's words until it is gone and nothing is left to undo. `hurry`: undo all now.
+/// Follows the relay's words until it is gone and nothing is left to undo. `hurry`: undo all as soon as it is gone.
 pub async fn restore(relay: UnixStream, mut hurry: watch::Receiver<bool>) {
     let (words, mut answers) = relay.into_split();
     let mut words = BufReader::new(words).lines();
-    let mut leases = Leases { hurry: hurry.clone(), running: BTreeMap::new(), tasks: JoinSet::new() };
+    let (now, undo_now) = watch::channel(false);
+    let mut leases = Leases { hurry: undo_now, running: BTreeMap::new(), tasks: JoinSet::new() };
     loop {
         let word = tokio::select! {
             word = words.next_line() => word,
-            Ok(_) = hurry.wait_for(|hurry| *hurry) => break,
             Some(_) = leases.tasks.join_next() => continue,
         };
         let Ok(Some(word)) = word else { break }; // the relay is gone
@@ -57,7 +58,16 @@ pub async fn restore(relay: UnixStream, mut hurry: watch::Receiver<bool>) {
     if !leases.tasks.is_empty() {
         tracing::warn!("the relay is gone; {} of its leases run out", leases.tasks.len());
     }
-    while leases.tasks.join_next().await.is_some() {}
+    let hurries = async {
+        if hurry.wait_for(|hurry| *hurry).await.is_ok() {
+            let _ = now.send(true);
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = async { while leases.tasks.join_next().await.is_some() {} } => {}
+        () = hurries => {}
+    }
 }
 
 /// A task for each lease: it waits, and undoes.
@@ -228,7 +238,11 @@ mod tests {
         let mut stand = Stand::new();
         stand.hold("a", 600_000).await;
         stand.hurry.send(true).unwrap();
-        tokio::time::timeout(Duration::from_secs(5), stand.restorer).await.expect("in time").unwrap();
-        assert_eq!(*stand.heard.lock().await, ["a"]);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(stand.heard.lock().await.is_empty(), "the relay is there, and sees to it itself");
+        let Stand { relay, restorer, heard, hurry: _hurry, _folder, .. } = stand;
+        drop(relay);
+        tokio::time::timeout(Duration::from_secs(5), restorer).await.expect("in time").unwrap();
+        assert_eq!(*heard.lock().await, ["a"]);
     }
 }

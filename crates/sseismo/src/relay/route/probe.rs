@@ -26,8 +26,9 @@ const PATH: &str = "/models";
 /// Checks the file and, with `probe`, asks its upstreams. What is found goes to stdout, a fault is an error.
 pub(in crate::relay) fn check(path: &Path, probe: bool, options: &Options) -> anyhow::Result<End> {
     let config = reload::read(path).map_err(told)?;
-    let (upstreams, routes) = (config.upstreams.len(), config.routes.len());
-    show(&json!({"config": path.display().to_string(), "upstreams": upstreams, "routes": routes}))?;
+    let (upstreams, routes, sinks) = (config.upstreams.len(), config.routes.len(), config.sinks.len());
+    let path = path.display().to_string();
+    show(&json!({"config": path, "upstreams": upstreams, "routes": routes, "sinks": sinks}))?;
     if !probe {
         return Ok(End::Fine);
     }
