@@ -60,6 +60,9 @@ pub struct Entry {
     pub reason: Option<&'static str>,
     /// When its body was read, ms since it came.
     pub read_ms: f64,
+    /// How long policies let it wait in a line, ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queued_ms: Option<f64>,
     /// When the answer's head was given to the client, ms since the request came.
     pub committed_ms: Option<f64>,
     /// First generated text, ms since the request came.
@@ -181,7 +184,10 @@ pub fn counting(metrics: Arc<Metrics>) -> Sink {
         let route = entry.route.as_deref().unwrap_or_default();
         traffic.request(route, entry.outcome);
         if let Some(first) = entry.attempts.first() {
-            traffic.overhead(route, (first.started_ms - entry.read_ms).max(0.0) / 1e3);
+            traffic.overhead(
+                route,
+                (first.started_ms - entry.read_ms - entry.queued_ms.unwrap_or(0.0)).max(0.0) / 1e3,
+            );
         }
         for (told, mode) in [(&entry.policy, Mode::Acted), (&entry.would_have, Mode::WouldHave)] {
             for told in told {

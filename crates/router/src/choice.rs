@@ -61,6 +61,8 @@ pub struct Ask<'a> {
     pub session: Option<u64>,
     /// Share of numeric characters in its prompt, where somebody looked.
     pub numeric_share: Option<f64>,
+    /// Its draw, where somebody has drawn already; that of its session otherwise.
+    pub draw: Option<u64>,
 }
 
 /// All that decides about upstreams, with what it has learned. One per configuration; a new one takes over the
@@ -222,9 +224,12 @@ impl Router {
                 Bound::ToFirst
             }
         };
-        let draw = ask.session.unwrap_or_else(|| self.draw());
+        let draw = ask.draw.or(ask.session).unwrap_or_else(|| self.draw());
         let mut plan = Plan::new(self.clone(), route.clone(), ask, bound, draw, now)?;
-        plan.judge(&self.steering_snapshot(), ask, draw);
+        // What is no generation (files, batches) is not what signals are about.
+        if ask.api.is_some() {
+            plan.judge(&self.steering_snapshot(), ask, draw);
+        }
         Ok(plan)
     }
 

@@ -170,6 +170,7 @@ impl Front {
         (open.entry.streamed, open.entry.client_attempt) = (asked.streamed, turn.attempt);
         open.entry.turn = Some(format!("{:016x}", turn.key));
         let prompt_tokens = asked::tokens(inbound.decoded.len());
+        let draw = turn.session.unwrap_or_else(|| router.draw());
         let considered = api.and_then(|api| {
             let known = Known {
                 api,
@@ -180,6 +181,7 @@ impl Front {
                 caller: open.entry.caller.as_deref(),
                 session: turn.session,
                 turn: (turn.key, turn.attempt),
+                draw,
                 members: &members,
                 body: &inbound.decoded,
             };
@@ -198,6 +200,7 @@ impl Front {
             state: &state,
             session: turn.session,
             numeric_share: api.and_then(|_| router.numeric_share(&inbound.decoded)),
+            draw: Some(draw),
         };
         let mut plan = match router.candidates(&ask, Instant::now()) {
             Ok(plan) => plan,
@@ -262,14 +265,17 @@ impl Front {
 ///
 /// # Errors
 /// When one of them refuses it.
-async fn heard(mut considered: Considered, open: &mut Open) -> Result<(), Stop> {
+async fn heard(considered: Considered, open: &mut Open) -> Result<(), Stop> {
     let refused = considered.advised.refuse;
+    // In its hands before any wait: however the request ends, the policies learn it.
+    let considered = open.considered.insert(considered);
+    open.entry.would_have = std::mem::take(&mut considered.would_have);
     if refused.is_none() && considered.has_lines() {
+        let since = Instant::now();
         considered.wait().await;
+        open.entry.queued_ms = Some(ms(since.elapsed()));
     }
     open.entry.policy = std::mem::take(&mut considered.done);
-    open.entry.would_have = std::mem::take(&mut considered.would_have);
-    open.considered = Some(considered);
     match refused {
         Some(Refusal { message, retry_after, .. }) => Err(Stop::Refused { message, retry_after }),
         None => Ok(()),

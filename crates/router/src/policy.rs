@@ -221,6 +221,12 @@ impl<'a> Call<'a> {
         })
     }
 
+    /// Whether the call is among those that an upstream keeps of its ordinary ones when its share is this. All who
+    /// move shares ask for the same draw: who is within the floor for one of them is so for all.
+    pub fn keeps(&self, share: f64) -> bool {
+        crate::steer::draw(self.draw) <= share.max(self.floor)
+    }
+
     /// A number from 0 to 1 that is the same for all calls of a session; `salt` is the policy's own, so that
     /// not always the same sessions are chosen.
     pub fn uniform(&self, salt: &str) -> f64 {
@@ -436,6 +442,7 @@ pub(crate) struct Known<'a> {
     pub(crate) caller: Option<&'a str>,
     pub(crate) session: Option<u64>,
     pub(crate) turn: (u64, u32),
+    pub(crate) draw: u64,
     pub(crate) members: &'a Members<'a>,
     pub(crate) body: &'a [u8],
 }
@@ -455,7 +462,7 @@ impl Router {
             caller: known.caller,
             session: known.session,
             turn: known.turn,
-            draw: known.session.unwrap_or_else(|| self.draw()),
+            draw: known.draw,
             members: known.members,
             body: known.body,
             signals: &signals,

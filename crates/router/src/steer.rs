@@ -40,6 +40,7 @@ mod target;
 pub use effect::{Effect, Reaction};
 pub use post::{BadSignal, parse};
 pub use settings::{FLOOR, STEP, Settings};
+pub(crate) use snapshot::draw;
 pub use snapshot::{Called, Force, Judged, Kept, Snapshot};
 pub use table::{MAX_LIVE, Source};
 pub use target::Target;
@@ -125,6 +126,7 @@ struct Shares {
     /// The latest word on it.
     signal: Arc<Signal>,
     effect: Effect,
+    held: Option<Held>,
 }
 
 impl Steering {
@@ -281,9 +283,10 @@ impl Inner {
             *pull = (pull.0.max(acted), pull.1.max(would));
             let effect = force.answer.action;
             let word = Arc::clone(&signal);
-            let fresh = || Shares { acted: Share::default(), would: Share::default(), signal: word, effect };
+            let (acted, would, held) = (Share::default(), Share::default(), force.answer.held);
+            let fresh = || Shares { acted, would, signal: word, effect, held };
             let shares = self.shares.entry(key).or_insert_with(fresh);
-            (shares.signal, shares.effect) = (signal, effect);
+            (shares.signal, shares.effect, shares.held) = (signal, effect, held);
         }
         for (key, shares) in &mut self.shares {
             let (acted, would) = pulls.get(key).copied().unwrap_or((Pull::Release, Pull::Release));
@@ -309,6 +312,7 @@ impl Inner {
             limit: settings.reaction(shares.signal.detail.signature()).limit,
             acted: shares.acted.value(),
             would: shares.would.value(),
+            held: shares.held,
         };
         self.shares.iter().map(kept).collect()
     }

@@ -169,8 +169,7 @@ impl Policy for AimdShare {
     }
 
     fn consider(&self, call: &Call<'_>, _: Instant) -> Thought {
-        let share = self.state().share.max(self.settings.floor);
-        let moved = call.uniform(NAME) > share;
+        let moved = !call.keeps(self.state().share.max(self.settings.floor));
         let advice = moved.then_some(Advice::Spill { cheapest: false }).into_iter().collect();
         Thought { advice, ..Thought::nothing(0) }
     }
@@ -244,7 +243,7 @@ mod tests {
             call(&lab, "good", Some(11.0), 20.0);
         }
         // Ten more dwells of answers that come too late.
-        assert!((70..130).contains(&to_a(&lab)), "0.8^11 is 0.086: {}", to_a(&lab));
+        assert!((55..125).contains(&to_a(&lab)), "0.8^11 is 0.086: {}", to_a(&lab));
         good(&mut lab, 2 * 60 * 2); // the breaches are old now
         let low = to_a(&lab);
         good(&mut lab, 60 * 10);

@@ -86,7 +86,7 @@ impl Policy for SizeWindow {
         if size > hi {
             return preferred(&self.long);
         }
-        if self.signalled && (force.is_none() || call.uniform(NAME) <= call.floor) {
+        if self.signalled && (force.is_none() || call.keeps(call.floor)) {
             return Thought::nothing(0);
         }
         let held = force.filter(|force| !force.harm.any()).map(|_| Held::NoHarm);

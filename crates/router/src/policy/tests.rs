@@ -83,6 +83,7 @@ impl Lab {
             caller: None,
             session: asked.session,
             turn: (0, 1),
+            draw: asked.session.unwrap_or_else(|| self.router.draw()),
             members: &members,
             body: b"{}",
         };

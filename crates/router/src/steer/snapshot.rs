@@ -16,6 +16,12 @@ use crate::policy::Told;
 /// Keeps the draws of steering apart from those of weights: who is moved must not depend on whose turn it is.
 const SALT: u64 = 0x73_74_65_65_72;
 
+/// A call's draw, from 0 to 1: it stays where the share is larger. One for all signals, policies and upstreams, so
+/// that no two of them together move what each of them would leave.
+pub(crate) fn draw(of_call: u64) -> f64 {
+    uniform(of_call ^ SALT, "share")
+}
+
 /// A live signal and what is done about it.
 #[derive(Clone, Debug)]
 pub struct Force {
@@ -48,6 +54,8 @@ pub struct Kept {
     pub acted: f64,
     /// The share that it would keep.
     pub would: f64,
+    /// Why it is, or was last, told and not done.
+    pub held: Option<Held>,
 }
 
 /// Everything in force.
@@ -116,14 +124,14 @@ impl Snapshot {
     /// What signals say about one place.
     pub fn judge(&self, called: &Called<'_>) -> Judged {
         let mut judged = Judged::default();
-        let draw = uniform(called.draw ^ SALT, called.upstream);
+        let draw = draw(called.draw);
         for kept in self.shares.iter().filter(|kept| kept.is_about(called)) {
             let told =
                 |why| Told { policy: policy_name(kept.detail.signature()), action: kept.effect.name(), why };
             if kept.moves(called, draw, kept.acted, self.floor) {
                 judged.last = judged.last.or(Some(told(None)));
             } else if kept.moves(called, draw, kept.would, self.floor) {
-                judged.would = judged.would.or(Some(told(self.why(kept))));
+                judged.would = judged.would.or(Some(told(kept.held.map(Held::name))));
             }
         }
         let lowers = |force: &&Force| force.answer.action == Effect::LowerEffort && force.meets(called);
@@ -138,14 +146,6 @@ impl Snapshot {
             into.get_or_insert(told);
         }
         judged
-    }
-
-    /// Why a share is told and not kept.
-    fn why(&self, kept: &Kept) -> Option<&'static str> {
-        let same = |force: &&Force| {
-            force.target == kept.target && force.signal.detail.signature() == kept.detail.signature()
-        };
-        self.forces.iter().filter(same).find_map(|force| force.answer.held).map(Held::name)
     }
 }
 
