@@ -176,7 +176,7 @@ pub(crate) mod tests {
     }
 
     fn kept(effort: Option<&str>, effect: Effect, acted: f64) -> Kept {
-        Kept { target: target(effort), detail: BURST, effect, limit: 6, acted, would: 0.1 }
+        Kept { target: target(effort), detail: BURST, effect, limit: 6, acted, would: 0.1, held: None }
     }
 
     fn snapshot(shares: Vec<Kept>, live: bool) -> Snapshot {

@@ -11,7 +11,7 @@
 //! share moves once per dwell, and an upstream's shares at most 6 times a minute; it comes back step by step
 //! after a calm while; the fallback's cap stands above all this; who is moved stands last, not out, so that no
 //! call is refused for a signal; state never leaves its organisation. What is not known is no harm.
-//! Shares outlive a changed configuration. Where it acts, other routers get [orders](crate::order), too.
+//! Shares outlive a changed configuration. Where it acts, other routers get [`order`](crate::order)s, too.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,11 +25,9 @@ use tokio::time::Instant;
 
 use crate::choice::Router;
 use crate::clock;
-use crate::order::Notices;
 
 pub mod effect;
 pub mod harm;
-mod orders;
 mod post;
 mod settings;
 mod share;
@@ -46,7 +44,6 @@ pub use table::{MAX_LIVE, Source};
 pub use target::Target;
 
 use harm::Harmed;
-use orders::Standing;
 use share::{Changes, Pull, Share};
 use table::Table;
 
@@ -103,8 +100,6 @@ pub(crate) struct Steering {
     began: Instant,
     /// When time was last looked at, ms since `began`.
     looked: AtomicU64,
-    /// Who steers other routers.
-    notices: Mutex<Option<Notices>>,
 }
 
 #[derive(Debug, Default)]
@@ -112,8 +107,6 @@ struct Inner {
     table: Table,
     /// By target and signature's name.
     shares: BTreeMap<(Target, &'static str), Shares>,
-    /// What other routers were told.
-    standing: Standing,
     budgets: HashMap<String, Changes>,
     shadow_budgets: HashMap<String, Changes>,
 }
@@ -136,16 +129,11 @@ impl Steering {
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             began: now,
             looked: AtomicU64::new(0),
-            notices: Mutex::default(),
         }
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn notices(&self) -> MutexGuard<'_, Option<Notices>> {
-        self.notices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it is time for another look; only one caller gets to hear yes.
@@ -238,7 +226,6 @@ impl Router {
         let forces: Vec<Force> = inner.table.live().map(|entry| self.force(entry, now)).collect();
         inner.pull(&forces, &self.config().signals, now);
         self.disturb(&forces, now);
-        self.order(&mut inner, now);
         let shares = inner.kept(&self.config().signals);
         if !(forces.is_empty() && shares.is_empty() && steering.snapshot.load().is_quiet()) {
             let floor = self.config().signals.floor;

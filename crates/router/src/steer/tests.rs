@@ -277,68 +277,6 @@ fn shares_and_signals_outlive_a_changed_configuration() {
 }
 
 #[test]
-fn other_routers_are_told_where_it_acts_and_again_before_it_runs_out_and_when_it_is_over() {
-    let start = Instant::now();
-    let settings = |act: bool| format!("act = {act}\n[signals.burst]\neffect = \"cool\"");
-    let (told, mut orders) = crate::order::notices();
-    let mut next = || match orders.try_recv() {
-        Ok(crate::order::Notice::Order(order)) => {
-            Some((order.upstream.to_string(), order.model.unwrap().to_string(), order.share))
-        }
-        Ok(other) => panic!("{other:?}"),
-        Err(_) => None,
-    };
-    let observing = router(&settings(false), TIERS, start);
-    observing.tell_others(Some(told.clone()));
-    fail(&observing, 30, start);
-    onset(&observing, BURST, start);
-    assert_eq!(next(), None, "what observes gives no orders");
-    let acting = router(&settings(true), TIERS, start);
-    acting.tell_others(Some(told));
-    fail(&acting, 30, start);
-    onset(&acting, BURST, start);
-    let cooled = Some(("a".to_owned(), "m".to_owned(), 0.05));
-    assert_eq!((next(), next()), (cooled.clone(), None));
-    let later = |seconds| start + Duration::from_secs(seconds);
-    acting.steer(later(9));
-    assert_eq!(next(), None);
-    acting.steer(later(10));
-    assert_eq!((next(), next()), (cooled, None), "again before it runs out");
-    acting.signal(signal(1, Some("a"), BURST, SignalState::Clear), Source::Detector, later(11));
-    let mut shares = Vec::new();
-    for second in 12..400 {
-        acting.steer(later(second));
-        shares.extend(std::iter::from_fn(&mut next).map(|(_, _, share)| share));
-    }
-    assert!(shares.windows(2).all(|two| two[0] <= two[1]), "{shares:?}");
-    assert_eq!(shares.iter().filter(|share| **share >= 1.0).count(), 1, "{shares:?}");
-}
-
-#[test]
-fn orders_are_about_whole_models_by_the_names_that_clients_use() {
-    let now = Instant::now();
-    let text = "tiers = [[\"a\"], [\"b\"]]\n[[route]]\nmodel = \"*\"\ntiers = [[\"a\"]]";
-    let router = router("act = true", text, now);
-    let of = |model: Option<&str>, effort: Option<&str>| {
-        let (told, mut orders) = crate::order::notices();
-        router.tell_others(Some(told));
-        let mut signal = signal(1, Some("a"), BURST, SignalState::Onset);
-        (signal.target.model, signal.target.effort) = (model.map(str::to_owned), effort.map(str::to_owned));
-        fail(&router, 30, now);
-        router.signal(signal, Source::Admin, now);
-        let mut models = Vec::new();
-        while let Ok(crate::order::Notice::Order(order)) = orders.try_recv() {
-            models.push(order.model.map(|model| model.to_string()));
-        }
-        models
-    };
-    assert_eq!(of(Some("m"), Some("high")), [], "other routers know no efforts");
-    assert_eq!(of(Some("m"), None), [Some("m".to_owned())]);
-    assert_eq!(of(Some("own-name"), None), [Some("own-name".to_owned())], "of the wildcard route");
-    assert!(of(None, None).contains(&None));
-}
-
-#[test]
 fn whoever_turns_acting_off_gets_the_traffic_back_at_once() {
     let now = Instant::now();
     let before = router("act = true\n[signals.burst]\neffect = \"cool\"", TIERS, now);

@@ -116,8 +116,6 @@ impl Parts {
         };
         let sinks = live.router().config().sinks.clone();
         let (told, sinks) = feed_others(&sinks, &metrics).await?;
-        live.router().tell_others(Some(told.clone()));
-        let steering = Arc::clone(&live);
         let mut telling = JoinSet::new();
         telling.spawn(give_orders(Arc::clone(&current), told.clone()));
         telling.spawn(pass_on(feed, told));
@@ -153,7 +151,6 @@ impl Parts {
             () = signals(stop, server.drain) => Ok(Served::default()),
         };
         beside.shutdown().await; // they hold the observer, which must end
-        steering.router().tell_others(None);
         telling.shutdown().await; // the last sender of notices: the sinks end with it
         if tokio::time::timeout(TAKE_BACK, sinks).await.is_err() {
             tell("warning: what other routers were told could not all be taken back; it runs out");
