@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sseismo_router::config;
 use sseismo_router::feed::Feed;
 use sseismo_router::metrics::Metrics;
-use sseismo_router::order::{Notice, Order, notices};
+use sseismo_router::order::{About, Notice, Order, notices};
 use sseismo_router::sink::Sinks;
 use sseismo_router::sink::lease::Restorer;
 use sseismo_trace::{Detail, Evidence, Micros, Scope, Signal, SignalId, SignalState, UtcMicros};
@@ -141,8 +141,11 @@ fn notice(line: &str) -> Notice {
         Some("onset") => Notice::Signal(signal(SignalState::Onset, ttl)),
         Some(_) => Notice::Signal(signal(SignalState::Clear, ttl)),
         None => Notice::Order(Order {
-            upstream: line["upstream"].as_str().expect("a name").into(),
-            model: None,
+            about: About {
+                upstream: line["upstream"].as_str().expect("a name").into(),
+                model: None,
+                effort: None,
+            },
             share: line["share"].as_f64().expect("a share"),
             ttl,
             signal: signal(SignalState::Onset, ttl),

@@ -6,11 +6,11 @@
 //! policy.ended(entry)        once for each call that was considered, however it ended
 //! ```
 //!
-//! One file each, one line in [`KINDS`], one table `[route.NAME]` in the configuration; off unless that table is
+//! One file each, one line in `KINDS`, one table `[route.NAME]` in the configuration; off unless that table is
 //! there, and told as "would have" unless it says `act = true`.
 //!
 //! **Precedence**, first to last. State and ability (organisation, API, context) decide who may take a call at
-//! all; no advice changes that. Then: a refusal ends the call, the first policy's in the order of [`KINDS`];
+//! all; no advice changes that. Then: a refusal ends the call, the first policy's in the order of `KINDS`;
 //! lines are waited in, in that order; an upstream that anybody advises against stands last, whoever prefers
 //! it; among the others those preferred stand first; then tiers and weights as ever. Of several changes to a
 //! request the strictest counts: the most steps less effort, the smallest cap. Signals ([`steer`](crate::steer))

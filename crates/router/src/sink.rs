@@ -177,6 +177,8 @@ pub trait Sink: Send {
 pub struct Named {
     /// Its name, in metrics and logs.
     pub name: Arc<str>,
+    /// Whether orders about one effort of a model are followed, too.
+    pub efforts: bool,
     /// The sink.
     pub plan: Arc<dyn Plan>,
 }
@@ -201,11 +203,11 @@ impl Sinks {
             restorer.start().await?;
         }
         let (mut workers, mut queues) = (JoinSet::new(), Vec::new());
-        for Named { name, plan } in sinks {
+        for named in sinks {
             let (queue, waiting) = mpsc::channel(WAITING);
-            let worker = Worker::new(Arc::clone(name), plan.sink(name, &restorer)?, Arc::clone(&metrics));
-            workers.spawn(worker.run(waiting));
-            queues.push((Arc::clone(name), queue));
+            let sink = named.plan.sink(&named.name, &restorer)?;
+            workers.spawn(Worker::new(named, sink, Arc::clone(&metrics)).run(waiting));
+            queues.push((Arc::clone(&named.name), queue));
         }
         Ok(Self { workers, queues, metrics })
     }

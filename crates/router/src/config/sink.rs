@@ -49,12 +49,13 @@ pub(super) fn sink(mut section: Section<'_>, around: &Around<'_>, files: &mut Ve
         }
         known
     });
+    let efforts = section.flag("efforts").unwrap_or(true);
     let (_, read) = kind?; // what the other keys mean is not known
     let reading = Reading { section: &section, around, files: RefCell::default() };
     let plan = read(&reading);
     files.append(&mut reading.files.take());
     section.end();
-    Some(Named { name: name?.into(), plan: plan? })
+    Some(Named { name: name?.into(), efforts, plan: plan? })
 }
 
 impl<'a> Reading<'a> {

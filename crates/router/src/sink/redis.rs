@@ -1,9 +1,10 @@
 //! Redis: each order as a key with a time to live, and as a message on a channel of the same name.
 //!
-//! `route:signal:UPSTREAM`, or `route:signal:UPSTREAM/MODEL` for an order about one model, holds JSON:
+//! `route:signal:UPSTREAM`, with `/MODEL` for an order about one model and `#EFFORT` for one about one effort, holds
+//! JSON:
 //!
 //! ```json
-//! {"upstream":"a","model":"gpt-5.5","share":0.0,"ttl_ms":29650,"signature":"burst","signal":"0000000000000abc"}
+//! {"upstream":"a","model":"gpt-5.5","effort":"high","share":0.05,"ttl_ms":9650,"signature":"burst","signal":"0000000000000abc"}
 //! ```
 //!
 //! Whoever steers by it reads the key at its start and follows the channel. A change is published at once, an end as
@@ -29,6 +30,7 @@ use super::standing::{Kept, Standing};
 use super::{Doing, Failed, Plan, Sink};
 use crate::config::sink::Reading;
 use crate::keys::Secret;
+use crate::order::About;
 
 /// What stands is set again this often: a Redis that lost it has it again.
 const EVERY: Duration = Duration::from_secs(2);
@@ -63,8 +65,7 @@ struct Setting {
 }
 
 struct Told {
-    upstream: Arc<str>,
-    model: Option<Arc<str>>,
+    about: About,
     /// In thousandths; `None`: not published yet.
     share: Option<u64>,
 }
@@ -88,17 +89,16 @@ impl Sink for Setting {
                     pipeline.cmd("PUBLISH").arg(&name).arg(&text).ignore();
                 }
                 // Until it is done it counts as there but not published.
-                let (upstream, model) = (Arc::clone(&kept.order.upstream), kept.order.model.clone());
-                self.told.entry(name.clone()).or_insert(Told { upstream, model, share: None });
+                let about = kept.order.about.clone();
+                self.told.entry(name.clone()).or_insert(Told { about, share: None });
                 stand.insert(name, share);
             }
             let over: Vec<String> =
                 self.told.keys().filter(|name| !stand.contains_key(*name)).cloned().collect();
             for name in &over {
                 let Some(told) = self.told.get(name) else { continue };
-                let text = json!({"upstream": &*told.upstream, "model": told.model.as_deref(), "share": 1.0});
                 pipeline.cmd("DEL").arg(name).ignore();
-                pipeline.cmd("PUBLISH").arg(name).arg(text.to_string()).ignore();
+                pipeline.cmd("PUBLISH").arg(name).arg(over_text(&told.about)).ignore();
             }
             self.plan.server.run(&mut self.connection, &pipeline).await?;
             for name in &over {
@@ -116,19 +116,27 @@ impl Sink for Setting {
 
 impl Setting {
     fn name(&self, kept: &Kept) -> String {
-        let model = kept.order.model.as_ref().map(|model| format!("/{model}")).unwrap_or_default();
-        format!("{}{}{model}", self.plan.prefix, kept.order.upstream)
+        let About { upstream, model, effort } = &kept.order.about;
+        let model = model.as_ref().map(|model| format!("/{model}")).unwrap_or_default();
+        let effort = effort.as_ref().map(|effort| format!("#{effort}")).unwrap_or_default();
+        format!("{}{upstream}{model}{effort}", self.plan.prefix)
     }
 }
 
 fn text(kept: &Kept, now: Instant) -> String {
-    let order = &kept.order;
+    let (order, about) = (&kept.order, &kept.order.about);
     json!({
-        "upstream": &*order.upstream, "model": order.model.as_deref(), "share": order.share,
-        "ttl_ms": left_ms(kept, now), "signature": order.signal.detail.signature().name(),
+        "upstream": &*about.upstream, "model": about.model.as_deref(), "effort": about.effort.as_deref(),
+        "share": order.share, "ttl_ms": left_ms(kept, now), "signature": order.signal.detail.signature().name(),
         "signal": order.signal.id.to_string(),
     })
     .to_string()
+}
+
+fn over_text(about: &About) -> String {
+    let About { upstream, model, effort } = about;
+    json!({"upstream": &**upstream, "model": model.as_deref(), "effort": effort.as_deref(), "share": 1.0})
+        .to_string()
 }
 
 /// Redis takes no time of 0.

@@ -86,7 +86,7 @@ pub struct Standing(BTreeMap<About, Kept>);
 impl Standing {
     /// Takes an order over. A share of 1 ends the one that stands for the same target.
     pub fn take(&mut self, order: Order, now: Instant) {
-        let key = (Arc::clone(&order.upstream), order.model.clone());
+        let key = order.about.clone();
         if order.share.is_nan() || order.share > 1.0 - EXACT {
             self.0.remove(&key);
         } else {
@@ -127,13 +127,14 @@ impl Standing {
         self.0.values()
     }
 
-    /// What a target should be given: the smallest share that any of its orders says. Its end is the target's,
+    /// What a target should be given: the smallest share that any of its orders says, whatever effort it is about,
+    /// since the other router cannot tell efforts. Its end is the target's,
     /// so that a target whose orders are never repeated is back as soon as the strictest of them is over.
     pub fn want<T>(&self, target: &Target<T>) -> Want {
         let concerns = |order: &Order| {
-            let models = [&order.model, &target.model];
+            let models = [&order.about.model, &target.model];
             let same = models[0] == models[1] || models.iter().any(|model| model.is_none());
-            order.upstream == target.upstream && same
+            order.about.upstream == target.upstream && same
         };
         let of = self.0.values().filter(|kept| concerns(&kept.order));
         let want = of.map(|kept| Want { share: kept.order.share.max(0.0), until: Some(kept.until) });

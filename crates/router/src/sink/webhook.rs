@@ -6,7 +6,7 @@
 //! | `webhook` | version 4 of what Alertmanager posts to a `webhook_config` receiver: for everything that takes that |
 //!
 //! Two alerts: `SseismoSignal` for each signal (labels: signature, upstream, model, effort), and `SseismoSteering` for
-//! each order that stands (labels: upstream, model). It tells and steers nothing; who steers by it reads the
+//! each order that stands (labels: upstream, model, effort). It tells and steers nothing; who steers by it reads the
 //! annotation `share`.
 //!
 //! With `sign = "env:NAME"` each request carries `x-sseismo-signature: t=UNIX_SECONDS,v1=HEX`, HEX being the
@@ -120,9 +120,8 @@ impl Sink for Telling {
             let mut alerts = Vec::new();
             let mut over = self.ordered.clone();
             for kept in standing.orders() {
-                let key = (Arc::clone(&kept.order.upstream), kept.order.model.clone());
-                let since = over.remove(&key).map_or(wall, |(_, since)| since);
-                self.ordered.insert(key, (kept.order.clone(), since));
+                let since = over.remove(&kept.order.about).map_or(wall, |(_, since)| since);
+                self.ordered.insert(kept.order.about.clone(), (kept.order.clone(), since));
                 let left = clock::micros(kept.until.saturating_duration_since(now));
                 alerts.push(of_order(&kept.order, since, UtcMicros(wall.0.saturating_add(left.0)), true));
             }
@@ -208,15 +207,15 @@ impl Telling {
 }
 
 fn of_order(order: &Order, since: UtcMicros, until: UtcMicros, firing: bool) -> Alert {
-    let mut labels = BTreeMap::from([
-        ("alertname", "SseismoSteering".to_owned()),
-        ("upstream", order.upstream.to_string()),
-    ]);
-    labels.extend(order.model.as_ref().map(|model| ("model", model.to_string())));
-    let model = order.model.as_ref().map(|model| format!(" for {model}")).unwrap_or_default();
+    let About { upstream, model, effort } = &order.about;
+    let mut labels =
+        BTreeMap::from([("alertname", "SseismoSteering".to_owned()), ("upstream", upstream.to_string())]);
+    labels.extend(model.as_ref().map(|model| ("model", model.to_string())));
+    labels.extend(effort.as_ref().map(|effort| ("effort", effort.to_string())));
+    let model = model.as_ref().map(|model| format!(" for {model}")).unwrap_or_default();
     let percent = order.share * 100.0;
     let annotations = BTreeMap::from([
-        ("summary", format!("{}{model} is given {percent:.0} % of its ordinary traffic", order.upstream)),
+        ("summary", format!("{upstream}{model} is given {percent:.0} % of its ordinary traffic")),
         ("share", format!("{:.3}", order.share)),
         ("signature", order.signal.detail.signature().name().to_owned()),
         ("signal", order.signal.id.to_string()),

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use super::standing::Standing;
-use super::{Doing, FAREWELL, Failed, Sink};
+use super::{Doing, FAREWELL, Failed, Named, Sink};
 use crate::metrics::Metrics;
 use crate::order::Notice;
 
@@ -29,6 +29,8 @@ const UNTOLD: usize = 1_024;
 
 pub(super) struct Worker {
     name: Arc<str>,
+    /// Takes orders about one effort, too.
+    efforts: bool,
     sink: Box<dyn Sink>,
     metrics: Arc<Metrics>,
     standing: Standing,
@@ -47,9 +49,10 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(name: Arc<str>, sink: Box<dyn Sink>, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(named: &Named, sink: Box<dyn Sink>, metrics: Arc<Metrics>) -> Self {
         Self {
-            name,
+            name: Arc::clone(&named.name),
+            efforts: named.efforts,
             sink,
             metrics,
             standing: Standing::default(),
@@ -88,6 +91,7 @@ impl Worker {
 
     fn take(&mut self, notice: Notice) {
         match notice {
+            Notice::Order(order) if order.about.effort.is_some() && !self.efforts => {}
             Notice::Order(order) => {
                 self.standing.take(order, Instant::now());
                 self.changed = true;

@@ -179,7 +179,7 @@ async fn give_orders(current: Current, told: Notices) {
     loop {
         let (router, now) = (current(), Instant::now());
         router.steer(now);
-        for order in orders.look(&router.steering_snapshot(), now) {
+        for order in orders.look(&router.steering_snapshot(), router.config(), now) {
             // Full, and the sinks are too slow: it is sent again.
             let _ = told.try_send(Notice::Order(order));
         }

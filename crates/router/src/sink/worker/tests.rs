@@ -7,6 +7,8 @@ use super::*;
 use crate::feed::Feed;
 use crate::order::Order;
 use crate::order::tests::order;
+use crate::sink::Plan;
+use crate::sink::lease::Restorer;
 
 /// What a sink was called with: percents by upstream, signals' states.
 type Calls = Arc<Mutex<Vec<String>>>;
@@ -44,6 +46,16 @@ impl Sink for Noting {
     }
 }
 
+/// The worker has its sink already.
+#[derive(Debug)]
+struct NoPlan;
+
+impl Plan for NoPlan {
+    fn sink(&self, _: &str, _: &Arc<Restorer>) -> Result<Box<dyn Sink>, Failed> {
+        Err(Failed::TimedOut)
+    }
+}
+
 struct Stand {
     queue: mpsc::Sender<Notice>,
     calls: Calls,
@@ -57,7 +69,8 @@ impl Stand {
         let (calls, broken) = (Calls::default(), Arc::<Mutex<bool>>::default());
         let metrics = Arc::new(Metrics::new(&Feed::new(1, 1)));
         let sink = Noting { calls: Arc::clone(&calls), broken: Arc::clone(&broken) };
-        let worker = Worker::new("s".into(), Box::new(sink), Arc::clone(&metrics));
+        let named = Named { name: "s".into(), efforts: false, plan: Arc::new(NoPlan) };
+        let worker = Worker::new(&named, Box::new(sink), Arc::clone(&metrics));
         let (queue, waiting) = mpsc::channel(64);
         Self { queue, calls, broken, metrics, running: tokio::spawn(worker.run(waiting)) }
     }
@@ -78,8 +91,11 @@ impl Stand {
 #[tokio::test(start_paused = true)]
 async fn an_order_is_said_repeated_and_over() {
     let stand = Stand::new();
+    let mut of_an_effort = order("b", Some("m"), 0.5, 25);
+    of_an_effort.about.effort = Some("high".into());
+    stand.order(of_an_effort).await;
     stand.order(order("a", None, 0.25, 25)).await;
-    assert_eq!(stand.calls().await, ["0.25"]);
+    assert_eq!(stand.calls().await, ["0.25"], "and none about an effort, as this sink was told");
     for silence in [9, 8] {
         sleep(Duration::from_secs(silence)).await;
         assert!(stand.calls().await.is_empty());
