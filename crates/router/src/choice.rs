@@ -174,6 +174,7 @@ impl Router {
             let known = || old.and_then(|old| old.lanes.get(&key)).map_or_else(Arc::default, Arc::clone);
             let lane: &Arc<Lane> = lanes.entry(key.clone()).or_insert_with(known);
             locked(&lane.breaker).configure(config.breaker);
+            lane.harm().configure(config.signals.harm);
             lane.clone()
         };
         let mut route = |route: &Arc<Route>| {

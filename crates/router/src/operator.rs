@@ -221,7 +221,10 @@ fn routes(router: &Router) -> Vec<Value> {
     };
     let route = |route: &Arc<crate::config::Route>| {
         let tiers: Vec<Vec<Value>> = route.tiers.iter().map(names).collect();
-        json!({"model": &*route.model, "tiers": tiers})
+        let policies = route.policies.iter();
+        let policies: Vec<_> =
+            policies.map(|own| json!({"policy": own.policy.name(), "act": own.act})).collect();
+        json!({"model": &*route.model, "tiers": tiers, "policies": policies})
     };
     router.config().routes.iter().map(route).collect()
 }

@@ -181,9 +181,8 @@ impl Router {
 
     /// What is known of the harm to users of a target.
     pub fn harm(&self, target: &Target, now: Instant) -> Harmed {
-        let thresholds = self.config().signals.harm;
         let lanes = self.lanes_of(target);
-        lanes.map(|lane| lane.harm().seen(&thresholds, now)).fold(Harmed::default(), Harmed::worse)
+        lanes.map(|lane| lane.harm().seen(now)).fold(Harmed::default(), Harmed::worse)
     }
 
     /// Somebody knows whether the answer of this upstream's model was right.

@@ -207,6 +207,84 @@ async fn policies_move_lower_and_tell_over_sockets() {
     assert!((operators.metric(would).await - 8.0).abs() < 0.5);
 }
 
+#[tokio::test]
+async fn signals_lower_effort_and_spill_what_they_are_about() {
+    let settings = "act = true\n[signals.burst]\neffect = \"lower-effort\"";
+    let (_a, b, relay, operators) = relay(settings, "").await;
+    label_wrong(&relay, &operators, 20).await;
+    let before = relay.records(20).await.len();
+    operators.post("/admin/signals", &burst("1", "a", "onset")).await;
+    let ask_with = async |effort: &str| {
+        let text = body("/v1/responses").replace("\"model\"", &format!("\"reasoning\":{effort},\"model\""));
+        assert_eq!(
+            send(request(relay.address, "/v1/responses", text)).await.header("x-sseismo-served-by"),
+            "a"
+        );
+        relay.records(1).await[0].summary.effort.clone()
+    };
+    assert_eq!(before, 20);
+    assert_eq!(ask_with("{\"effort\":\"xhigh\",\"summary\":\"auto\"}").await.as_deref(), Some("high"));
+    assert_eq!(ask_with("{\"effort\":\"low\"}").await.as_deref(), Some("low"));
+    assert_eq!(ask_with("{\"summary\":\"auto\"}").await, None, "no effort is made up");
+    assert!(b.hits().is_empty());
+    let window = json!({"id": "2", "target": {"upstream": "a", "model": "m"}, "signature": "size-window", "lo": 1,
+        "hi": 100, "state": "onset", "ttl": 60_000_000});
+    let (_, answer) = operators.post("/admin/signals", &window).await;
+    assert_eq!((&answer[0]["action"], &answer[0]["acted"]), (&json!("spill"), &json!(true)), "{answer}");
+    let moved = served(&relay, 0..40).await;
+    assert!(moved["b"] >= 34, "all but the floor: {moved:?}");
+    let long = body(CHAT).replace("12 ab", &"a long prompt ".repeat(60));
+    assert_eq!(send(request(relay.address, CHAT, long)).await.header("x-sseismo-served-by"), "a");
+}
+
+#[tokio::test]
+async fn deep_calls_wait_in_a_bounded_line() {
+    let policies = "[route.deep_concurrency]\ncalls = 1\nwindow = \"1ms\"\nact = true\nspill = false\nqueue = 1\n\
+         queue_for = \"5s\"";
+    let a = Sim::paced("20ms", 30, "").await;
+    let text = a_then_b(a.address, lab::nobody().await, "", policies);
+    let relay = Relay::start(&text).await;
+    let deep = body(CHAT).replace("\"model\"", "\"reasoning_effort\":\"high\",\"model\"");
+    let one = || send(request(relay.address, CHAT, deep.clone()));
+    let later = async |ms: u64| {
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+        one().await
+    };
+    let (first, second, third) = tokio::join!(one(), later(50), later(100));
+    assert!([&first, &second, &third].iter().all(|got| got.head.status.as_u16() == 200));
+    relay.logged().await;
+    let find = |got: &lab::Got| relay.access.find(got.header("x-sseismo-request-id")).unwrap();
+    let (first, second, third) = (find(&first), find(&second), find(&third));
+    assert_eq!((first.queued_ms, first.policy.len()), (None, 0));
+    let waited = second.queued_ms.unwrap();
+    assert!(
+        waited > 100.0 && (waited + 50.0 - first.duration_ms).abs() < 100.0,
+        "{waited}, {}",
+        first.duration_ms
+    );
+    assert_eq!(second.policy[0].action, "queue");
+    assert_eq!(third.policy[0].why, Some("line-full"), "{third:?}");
+    assert!(third.duration_ms < second.duration_ms);
+}
+
+#[tokio::test]
+async fn the_primarys_share_sinks_while_it_fails_and_its_callers_do_not_notice() {
+    let faults = "[[behaviour]]\nkind = \"http-error\"\nstatus = 500\nshare = 0.3\n";
+    let (a, b) = (Sim::paced("1ms", 3, faults).await, Sim::paced("1ms", 3, "").await);
+    let policies = "retry_budget = 1.0\n[route.aimd_share]\nact = true\ndwell = \"10ms\"\n";
+    // The breaker would open; here it is the share that moves.
+    let text = format!(
+        "[breaker]\nfailures = 1000\nmin_calls = 50\nopen_at = 1.0\n{}",
+        a_then_b(a.address, b.address, "", policies)
+    );
+    let relay = Relay::start(&text).await;
+    served(&relay, 0..150).await; // it asserts that each is answered
+    let late = served(&relay, 1_000..1_060).await;
+    assert!(late["b"] >= 35, "0.8 at each of several steps: {late:?}");
+    let steered = relay.access.latest(60).iter().filter(|entry| entry.reason == Some("steered")).count();
+    assert!(steered > 20, "{steered}");
+}
+
 /// Random onsets all the time, harm everywhere, every effect at its strongest: traffic moves, the first upstream
 /// keeps its floor, the fallback its cap, and nobody is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -25,7 +25,12 @@ pub(super) fn signals(section: Option<Section<'_>>) -> Settings {
     settings.changes = section.size("changes", 1..=1_000).unwrap_or(settings.changes);
     durations(
         &section,
-        [("dwell", &mut settings.dwell), ("calm", &mut settings.calm), ("window", &mut settings.window)],
+        [
+            ("dwell", &mut settings.dwell),
+            ("calm", &mut settings.calm),
+            ("window", &mut settings.window),
+            ("harm_recent", &mut settings.harm.recent),
+        ],
     );
     for (key, into) in [
         ("harm_wait_ratio", &mut settings.harm.wait_ratio),

@@ -20,8 +20,6 @@ use tokio::time::Instant;
 
 use crate::outcome::{LimitKind, Outcome};
 
-/// What counts as recent.
-const RECENT: Duration = Duration::from_mins(1);
 /// Recent observations of one kind that are kept at most.
 const KEPT: usize = 512;
 /// Waits of a baseline, per effort; the oldest make room.
@@ -42,6 +40,8 @@ const Z: f64 = 1.959_964;
 /// When a lane counts as harmed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thresholds {
+    /// What counts as recent.
+    pub recent: Duration,
     /// Multiple of the ordinary wait that the median must reach.
     pub wait_ratio: f64,
     /// Multiple that the lower quartile must reach.
@@ -52,7 +52,7 @@ pub struct Thresholds {
 
 impl Default for Thresholds {
     fn default() -> Self {
-        Self { wait_ratio: 1.5, wait_quartile: 1.2, error_share: 0.03 }
+        Self { recent: Duration::from_mins(1), wait_ratio: 1.5, wait_quartile: 1.2, error_share: 0.03 }
     }
 }
 
@@ -133,6 +133,7 @@ impl Harmed {
 /// What was observed in one lane.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Harm {
+    thresholds: Thresholds,
     waits: VecDeque<(Instant, u8, f64)>,
     ordinary: Vec<Ordinary>,
     efforts: HashMap<String, u8>,
@@ -158,6 +159,11 @@ struct Rate {
 }
 
 impl Harm {
+    /// Judges by these from now on; what was observed stays.
+    pub(crate) fn configure(&mut self, thresholds: Thresholds) {
+        self.thresholds = thresholds;
+    }
+
     /// The first content came after this long.
     pub(crate) fn waited(&mut self, effort: &str, wait: Duration, now: Instant) {
         let effort = self.effort(effort);
@@ -180,12 +186,12 @@ impl Harm {
             },
             Outcome::Neutral | Outcome::Incapable(_) => return,
         };
-        self.errors.push(bad, self.disturbed, now);
+        self.errors.push(bad, self.disturbed, self.thresholds.recent, now);
     }
 
     /// Somebody knows whether an answer was right.
     pub(crate) fn label(&mut self, right: bool, now: Instant) {
-        self.labels.push(!right, self.disturbed, now);
+        self.labels.push(!right, self.disturbed, self.thresholds.recent, now);
     }
 
     /// Whether a signal is live on the lane.
@@ -195,16 +201,17 @@ impl Harm {
     }
 
     /// What is known.
-    pub(crate) fn seen(&mut self, thresholds: &Thresholds, now: Instant) -> Harmed {
+    pub(crate) fn seen(&mut self, now: Instant) -> Harmed {
         self.age(now);
         Harmed {
-            waits: self.waits_seen(thresholds),
-            errors: self.errors.seen(thresholds.error_share),
-            labels: self.labels.seen(thresholds.error_share),
+            waits: self.waits_seen(),
+            errors: self.errors.seen(self.thresholds.error_share),
+            labels: self.labels.seen(self.thresholds.error_share),
         }
     }
 
-    fn waits_seen(&self, thresholds: &Thresholds) -> Seen {
+    fn waits_seen(&self) -> Seen {
+        let thresholds = &self.thresholds;
         let ratio = |(_, effort, wait): &(Instant, u8, f64)| {
             let median = self.ordinary.get(usize::from(*effort))?.median?;
             (median > 0.0).then(|| wait / median)
@@ -223,12 +230,13 @@ impl Harm {
     }
 
     fn age(&mut self, now: Instant) {
-        let old = |at: &Instant| now.saturating_duration_since(*at) >= RECENT;
+        let recent = self.thresholds.recent;
+        let old = |at: &Instant| now.saturating_duration_since(*at) >= recent;
         while self.waits.front().is_some_and(|(at, ..)| old(at)) {
             self.oldest_wait();
         }
-        self.errors.age(self.disturbed, now);
-        self.labels.age(self.disturbed, now);
+        self.errors.age(self.disturbed, recent, now);
+        self.labels.age(self.disturbed, recent, now);
     }
 
     fn oldest_wait(&mut self) {
@@ -270,16 +278,16 @@ impl Ordinary {
 }
 
 impl Rate {
-    fn push(&mut self, bad: bool, disturbed: bool, now: Instant) {
-        self.age(disturbed, now);
+    fn push(&mut self, bad: bool, disturbed: bool, recent: Duration, now: Instant) {
+        self.age(disturbed, recent, now);
         if self.recent.len() == KEPT {
             self.oldest(disturbed);
         }
         self.recent.push_back((now, bad));
     }
 
-    fn age(&mut self, disturbed: bool, now: Instant) {
-        while self.recent.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) >= RECENT) {
+    fn age(&mut self, disturbed: bool, recent: Duration, now: Instant) {
+        while self.recent.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) >= recent) {
             self.oldest(disturbed);
         }
     }
@@ -339,27 +347,26 @@ mod tests {
     #[test]
     fn longer_waits_are_harm_against_the_lanes_own_baseline_only() {
         let (mut harm, start) = (Harm::default(), Instant::now());
-        let thresholds = Thresholds::default();
         let now = waits(&mut harm, "high", 1_000, 100, start);
-        assert_eq!(harm.seen(&thresholds, now).waits, Seen::Unknown, "40 are old enough to be a baseline");
+        assert_eq!(harm.seen(now).waits, Seen::Unknown, "40 are old enough to be a baseline");
         let now = waits(&mut harm, "high", 1_000, 100, now);
-        assert!(matches!(harm.seen(&thresholds, now).waits, Seen::Ordinary(_)));
+        assert!(matches!(harm.seen(now).waits, Seen::Ordinary(_)));
         harm.disturb(true, now);
         let now = waits(&mut harm, "high", 3_000, 60, now);
-        assert!(harm.seen(&thresholds, now).waits.is_harm());
+        assert!(harm.seen(now).waits.is_harm());
         // As long as it is disturbed it does not become the ordinary.
         let now = waits(&mut harm, "high", 3_000, 1_000, now);
-        assert!(harm.seen(&thresholds, now).waits.is_harm());
+        assert!(harm.seen(now).waits.is_harm());
         // Another effort has another baseline, which is not known yet.
-        let later = now + RECENT;
+        let later = now + Duration::from_mins(1);
         let now = waits(&mut harm, "xhigh", 9_000, 60, later);
-        assert_eq!(harm.seen(&thresholds, now).waits, Seen::Unknown);
+        assert_eq!(harm.seen(now).waits, Seen::Unknown);
     }
 
     #[test]
     fn a_few_errors_are_chance_and_unknown_outcomes_count_for_nothing() {
         let (mut harm, start) = (Harm::default(), Instant::now());
-        let seen = |harm: &mut Harm| harm.seen(&Thresholds::default(), start).errors;
+        let seen = |harm: &mut Harm| harm.seen(start).errors;
         for _ in 0..18 {
             harm.ended(Outcome::Good, start);
             harm.ended(Outcome::Neutral, start);
@@ -385,8 +392,8 @@ mod tests {
             now = start + Duration::from_millis(500 * n);
             harm.ended(if n % 5 == 0 { BAD } else { Outcome::Good }, now);
         }
-        assert!(matches!(harm.seen(&Thresholds::default(), now).errors, Seen::Ordinary(_)));
-        assert_eq!(harm.seen(&Thresholds::default(), now + RECENT).errors, Seen::Unknown, "all is old");
+        assert!(matches!(harm.seen(now).errors, Seen::Ordinary(_)));
+        assert_eq!(harm.seen(now + Duration::from_mins(1)).errors, Seen::Unknown, "all is old");
     }
 
     #[test]
@@ -395,7 +402,7 @@ mod tests {
         for n in 0..30 {
             harm.label(n % 3 > 0, now);
         }
-        let seen = harm.seen(&Thresholds::default(), now);
+        let seen = harm.seen(now);
         assert!(seen.labels.is_harm() && seen.any());
         assert_eq!(seen.errors, Seen::Unknown);
     }

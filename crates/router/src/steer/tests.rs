@@ -276,6 +276,54 @@ fn shares_and_signals_outlive_a_changed_configuration() {
     assert!((30..75).contains(&calls), "{calls}");
 }
 
+/// Whatever the effect, nothing moves and nothing is changed, and each call that would have been is told.
+#[test]
+fn every_effect_is_told_and_not_done_while_it_only_observes() {
+    let now = Instant::now();
+    for (signature, detail) in [
+        ("burst", BURST),
+        ("size-window", Detail::SizeWindow { lo: 50, hi: 200 }),
+        ("concurrency", Detail::Concurrency { calls: 7, window_s: 4.0 }),
+        ("saturation", Detail::Saturation { prompt_tokens: 50, numeric_share: 0.0 }),
+        ("count-lattice", Detail::CountLattice { step: 518, offset: 516 }),
+        ("retry-amplification", Detail::RetryAmplification { attempts_per_turn: 3.0 }),
+    ] {
+        for effect in Effect::ALL {
+            let name = effect.name();
+            let limit = if effect == Effect::LimitConcurrency { "limit = 3" } else { "" };
+            let signals = format!("[signals.{signature}]\neffect = \"{name}\"\n{limit}");
+            let router = router(&signals, TIERS, now);
+            fail(&router, 30, now);
+            (0..30).for_each(|_| router.label("a", "m", false, now));
+            assert!(!onset(&router, detail, now).acted);
+            let (mut held, mut would, mut done) = (Vec::new(), 0, 0);
+            for session in 0..100 {
+                let ask = Ask {
+                    model: "m",
+                    api: Some(sseismo_trace::Api::Chat),
+                    effort: Some("high"),
+                    prompt_tokens: Some(100),
+                    session: Some(session),
+                    ..Ask::default()
+                };
+                let mut plan = router.candidates(&ask, now).unwrap();
+                held.push(plan.next(now).unwrap());
+                (would, done) = (would + plan.would_have().len(), done + plan.told().len());
+                assert!(plan.would_have().iter().all(|told| told.action == name && told.why.is_some()));
+            }
+            assert!(held.iter().all(|held| &*held.upstream.name == "a" && held.adjust.is_nothing()));
+            assert_eq!(done, 0, "{signature} {name}");
+            let expected = match effect {
+                Effect::Observe => 0..=0,
+                Effect::StepShare => 10..=30,
+                Effect::Cool | Effect::Spill | Effect::LimitConcurrency => 85..=100,
+                Effect::LowerEffort => 100..=100,
+            };
+            assert!(expected.contains(&would), "{signature} {name}: {would}");
+        }
+    }
+}
+
 #[test]
 fn whoever_turns_acting_off_gets_the_traffic_back_at_once() {
     let now = Instant::now();

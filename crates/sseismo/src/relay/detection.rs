@@ -380,8 +380,9 @@ impl Host {
     }
 }
 
-/// A signal with what became of it.
+/// A signal with what became of it; of a clear nothing does, shares come back by themselves.
 fn stored(signal: Signal, answer: Option<Answer>) -> StoredSignal {
+    let answer = answer.filter(|_| signal.state != SignalState::Clear);
     StoredSignal {
         signal,
         action: answer.map(|answer| answer.action.name().to_owned()),

@@ -2,8 +2,9 @@ use std::sync::Mutex;
 use std::sync::mpsc::sync_channel;
 
 use sseismo_capture::tap::Record;
+use sseismo_router::steer::{Effect, Held};
 use sseismo_trace::parquet::Dataset;
-use sseismo_trace::{Api, Outcome, Signal, SignalState};
+use sseismo_trace::{Api, Outcome, Signal, SignalId, SignalState};
 
 use super::*;
 
@@ -71,6 +72,9 @@ fn pass(host: &mut Host, summary: Summary) {
 fn a_retry_storm_reaches_the_feed_the_lines_the_metrics_and_the_dataset() {
     let folder = tempfile::tempdir().unwrap();
     let (mut host, lines) = host(Some(folder.path().to_owned()));
+    host.steer = Some(Box::new(|_| Answer { action: Effect::Cool, acted: true, held: None }));
+    let (outside, others) = sync_channel(8);
+    host.others = Some(others);
     let mut id = 0;
     // A quiet time of one attempt per turn, then storms of six.
     for turn in 0..2_000_u64 {
@@ -91,14 +95,24 @@ fn a_retry_storm_reaches_the_feed_the_lines_the_metrics_and_the_dataset() {
     let text = host.metrics.encode(true);
     assert!(text.contains(r#"sseismo_signals_active{signature="retry-amplification""#), "{text}");
     assert!(text.contains("sseismo_detector_scopes 1\n"), "{text}");
+    // Somebody else signals, too.
+    let posted = Signal { id: SignalId(7), state: SignalState::Onset, ..told[0].clone() };
+    let only_told = Answer { action: Effect::Spill, acted: false, held: Some(Held::ObserveOnly) };
+    outside.send(super::stored(posted, Some(only_told))).unwrap();
     assert_eq!(host.finish(UtcMicros(20_005_000_000)).onsets, 1);
     let mut stored = Vec::new();
     let report = Dataset::open(folder.path()).unwrap().signals(|signal| {
-        stored.push(signal.signal.id);
+        stored.push((signal.signal.id, signal.signal.state, signal.action, signal.acted));
         std::ops::ControlFlow::Continue(())
     });
     assert!(report.unwrap().damaged.is_empty());
-    assert!(told.iter().all(|signal| stored.contains(&signal.id)), "{stored:?}");
+    for signal in &told {
+        let done = if signal.state == SignalState::Clear { None } else { Some("cool".to_owned()) };
+        let acted = done.as_ref().map(|_| true);
+        assert!(stored.contains(&(signal.id, signal.state, done, acted)), "{stored:?}");
+    }
+    let posted = (SignalId(7), SignalState::Onset, Some("spill".to_owned()), Some(false));
+    assert!(stored.contains(&posted), "{stored:?}");
 }
 
 #[test]
