@@ -202,6 +202,41 @@ fn haproxy_is_drained_over_its_runtime_api() {
     over_the_runtime_api("state");
 }
 
+/// The restorer is killed, HAProxy is started anew with its configured weights, the steerer hangs: traffic is where
+/// the orders say all the same, and where they no longer do.
+#[test]
+fn orders_outlive_a_restorer_and_a_haproxy_and_not_a_hung_steerer() {
+    let Some(program) = needs(Peer::Debian("haproxy", "haproxy")) else { return };
+    let (stand, port, checks) = (Stand::new(), free_port(), free_port());
+    let socket = stand.folder.path().join("sock").display().to_string();
+    let haproxy = stand.haproxy(program.clone(), port, checks, &socket);
+    let mut feeder = Feeder::start(stand.folder.path(), &runtime(&socket, "weight"));
+    feeder.order(0.0, LONG);
+    until_served_by(port, 'b', ALL);
+
+    signal("-KILL", feeder.restorer());
+    drop(haproxy);
+    let _haproxy = stand.haproxy(program, port, checks, &socket);
+    assert!(until_served_by(port, 'b', ALL) < Duration::from_secs(4), "said again to the new one");
+    let restorer = feeder.new_restorer();
+
+    let ordered = Instant::now();
+    feeder.order(0.0, TTL);
+    std::thread::sleep(Duration::from_millis(300));
+    signal("-STOP", feeder.id());
+    back_in_time(port, ordered);
+    signal("-CONT", feeder.id());
+    feeder.order(0.0, LONG);
+    assert!(until_served_by(port, 'b', ALL) < SLACK, "and goes on when it does");
+    feeder.end();
+    assert!(until_served_by(port, 'a', 1) < SLACK);
+    ends(restorer);
+}
+
+fn signal(name: &str, id: u32) {
+    assert!(Command::new("kill").args([name, &id.to_string()]).status().expect("kill").success());
+}
+
 /// A sink that answers HAProxy's agent checks.
 fn agent(port: u16, drain: &str) -> String {
     format!(

@@ -68,6 +68,19 @@ impl Feeder {
         self.restorer.expect("a restorer")
     }
 
+    /// The one that it has started since that one was killed.
+    pub(crate) fn new_restorer(&mut self) -> u32 {
+        let old = self.restorer;
+        self.restorer = restorer_of(self.child.id());
+        assert!(self.restorer != old, "another one");
+        self.restorer()
+    }
+
+    /// The process's id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// `kill -9`.
     pub(crate) fn kill(mut self) {
         self.restorer = None;

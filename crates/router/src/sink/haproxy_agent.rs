@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
@@ -37,6 +38,9 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// HAProxy says at once whom it asks for.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Checks at once; each takes a millisecond.
+const CHECKS: usize = 256;
 
 /// A server is back when HAProxy has been told so; until then the lease is kept this much longer each time.
 const LINGER: Duration = Duration::from_secs(5);
@@ -214,11 +218,15 @@ async fn serve(listen: SocketAddr, answers: Arc<Answers>, sink: String) {
         told = true;
         tokio::time::sleep(Duration::from_millis(500)).await;
     };
+    let room = Arc::new(Semaphore::new(CHECKS));
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let answers = Arc::clone(&answers);
+                // Closed at once where there are too many: HAProxy keeps what it has and asks again.
+                let Ok(place) = Arc::clone(&room).try_acquire_owned() else { continue };
                 tokio::spawn(async move {
+                    let _place = place;
                     let line = |name: &str| answers.get(name);
                     if let Some(name) = answer(stream, line).await {
                         answers.told(&name);
