@@ -264,7 +264,9 @@ impl Inner {
             };
             let signal = Arc::clone(&force.signal);
             let key = (force.target.clone(), signal.detail.signature().name());
-            let (acted, would) = if force.answer.acted { (wanted, Pull::Hold) } else { (Pull::Hold, wanted) };
+            // Harm that is known to be gone is no reason to hold on, though its signal lives; unknown harm is.
+            let held_on = if force.harm.is_ordinary() { Pull::Release } else { Pull::Hold };
+            let (acted, would) = if force.answer.acted { (wanted, Pull::Hold) } else { (held_on, wanted) };
             let pull = pulls.entry(key.clone()).or_insert((acted, would));
             *pull = (pull.0.max(acted), pull.1.max(would));
             let effect = force.answer.action;

@@ -119,6 +119,12 @@ impl Harmed {
         self.waits.is_harm() || self.errors.is_harm() || self.labels.is_harm()
     }
 
+    /// Whether something is known and nothing of it is harm.
+    pub fn is_ordinary(self) -> bool {
+        let known = |seen: Seen| matches!(seen, Seen::Ordinary(_));
+        !self.any() && (known(self.waits) || known(self.errors) || known(self.labels))
+    }
+
     /// The worse of two lanes.
     #[must_use]
     pub fn worse(self, other: Self) -> Self {

@@ -12,9 +12,9 @@ use super::settings::{STEP, Settings};
 /// What pulls at a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Pull {
-    /// No signal: it comes back.
+    /// No signal, or one whose harm is known to be gone: it comes back.
     Release,
-    /// A signal that does no harm now, or does something else: it stays.
+    /// A signal of which no harm is known now: it stays.
     Hold,
     /// One step down.
     Step,
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_that_does_no_harm_any_more_holds_the_share() {
+    fn a_signal_of_unknown_harm_holds_the_share() {
         let (settings, start) = (Settings::default(), Instant::now());
         let (mut share, mut budget) = (Share::default(), Changes::default());
         share.pull(Pull::Floor, &settings, &mut budget, start);

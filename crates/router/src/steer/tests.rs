@@ -125,6 +125,34 @@ fn a_signature_without_harm_moves_nothing_and_with_harm_it_does() {
 }
 
 #[test]
+fn a_share_comes_back_when_harm_is_known_to_be_gone_and_stays_while_that_is_unknown() {
+    let start = Instant::now();
+    let router = router("act = true\n[signals.burst]\neffect = \"cool\"", TIERS, start);
+    fail(&router, 30, start);
+    onset(&router, BURST, start);
+    let share = |router: &Router| router.steering_snapshot().shares[0].acted;
+    let later = |seconds| start + Duration::from_secs(seconds);
+    for second in 1..200 {
+        router.steer(later(second));
+    }
+    assert!((share(&router) - FLOOR).abs() < 1e-9, "the errors are old, nothing is known since");
+    let target = Target { upstream: Some("a".to_owned()), ..Target::default() };
+    for second in 200..300 {
+        for lane in router.lanes_of(&target) {
+            (0..5).for_each(|_| lane.harm().ended(Outcome::Good, later(second)));
+        }
+        router.steer(later(second));
+        if second < 225 {
+            assert!((share(&router) - FLOOR).abs() < 1e-9, "not before it is calm");
+        }
+    }
+    assert!(share(&router) > 3.0 * FLOOR, "{}", share(&router));
+    fail(&router, 200, later(300));
+    router.steer(later(311));
+    assert!((share(&router) - FLOOR).abs() < 1e-9, "harm is back, and so is the effect after a dwell");
+}
+
+#[test]
 fn a_session_that_was_moved_stays_moved() {
     let now = Instant::now();
     let router = router("act = true", TIERS, now);
