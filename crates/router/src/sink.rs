@@ -130,7 +130,7 @@ pub trait Plan: std::fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// When it can never work.
-    fn sink(&self, name: &str, restorer: &Arc<Restorer>) -> Result<Box<dyn Sink>, Failed>;
+    fn sink(&self, name: &str, restorer: &Restorer) -> Result<Box<dyn Sink>, Failed>;
 }
 
 /// Tells one other router.
@@ -198,7 +198,6 @@ impl Sinks {
     /// # Errors
     /// When a sink can never work, or the restorer does not start.
     pub async fn start(sinks: &[Named], restorer: Restorer, metrics: Arc<Metrics>) -> Result<Self, Failed> {
-        let restorer = Arc::new(restorer);
         if sinks.iter().any(|sink| sink.plan.leases()) {
             restorer.start().await?;
         }

@@ -80,11 +80,11 @@ impl Plan for Envoy {
         true
     }
 
-    fn sink(&self, name: &str, restorer: &Arc<Restorer>) -> Result<Box<dyn Sink>, Failed> {
+    fn sink(&self, name: &str, restorer: &Restorer) -> Result<Box<dyn Sink>, Failed> {
         Ok(Box::new(Overriding {
             lease: name.to_owned(),
             plan: self.clone(),
-            restorer: Arc::clone(restorer),
+            restorer: restorer.clone(),
             client: super::client()?,
             touched: false,
         }))
@@ -94,7 +94,7 @@ impl Plan for Envoy {
 struct Overriding {
     lease: String,
     plan: Envoy,
-    restorer: Arc<Restorer>,
+    restorer: Restorer,
     client: reqwest::Client,
     /// There may be overrides of ours.
     touched: bool,

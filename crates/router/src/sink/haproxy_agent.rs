@@ -91,14 +91,14 @@ impl Plan for Agent {
         true
     }
 
-    fn sink(&self, name: &str, restorer: &Arc<Restorer>) -> Result<Box<dyn Sink>, Failed> {
+    fn sink(&self, name: &str, restorer: &Restorer) -> Result<Box<dyn Sink>, Failed> {
         let well = self.targets.iter().map(|target| (target.own.clone(), self.line(Want::ALL))).collect();
         let answers = Arc::new(Answers { lines: Mutex::new(well), asked: Mutex::default() });
         let serving = tokio::spawn(serve(self.listen, Arc::clone(&answers), name.to_owned()));
         Ok(Box::new(Answering {
             lease: format!("{name} {}", self.listen),
             plan: self.clone(),
-            restorer: Arc::clone(restorer),
+            restorer: restorer.clone(),
             answers,
             serving,
             touched: BTreeSet::new(),
@@ -139,7 +139,7 @@ impl Answers {
 struct Answering {
     lease: String,
     plan: Agent,
-    restorer: Arc<Restorer>,
+    restorer: Restorer,
     answers: Arc<Answers>,
     serving: JoinHandle<()>,
     /// Names whose last answer that HAProxy got may be less than all.

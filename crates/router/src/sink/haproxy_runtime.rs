@@ -75,11 +75,11 @@ impl Plan for Runtime {
         true
     }
 
-    fn sink(&self, name: &str, restorer: &Arc<Restorer>) -> Result<Box<dyn Sink>, Failed> {
+    fn sink(&self, name: &str, restorer: &Restorer) -> Result<Box<dyn Sink>, Failed> {
         Ok(Box::new(Steering {
             name: name.to_owned(),
             plan: self.clone(),
-            restorer: Arc::clone(restorer),
+            restorer: restorer.clone(),
             touched: BTreeSet::new(),
         }))
     }
@@ -88,7 +88,7 @@ impl Plan for Runtime {
 struct Steering {
     name: String,
     plan: Runtime,
-    restorer: Arc<Restorer>,
+    restorer: Restorer,
     /// Servers that do not have their configured weight because of us.
     touched: BTreeSet<String>,
 }

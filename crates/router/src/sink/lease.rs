@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
-use tokio::sync::Mutex;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::Failed;
@@ -26,8 +26,11 @@ use super::Failed;
 /// The verb of the program that is the restorer.
 pub const VERB: &str = "restore";
 
-/// The restorer answers within a millisecond; one that takes so long on whatever machine is replaced.
-const ANSWER: Duration = Duration::from_secs(3);
+/// The restorer answers within a millisecond; one that takes so long, on a machine however busy, is replaced.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// Words that may wait for it.
+const WAITING: usize = 64;
 
 /// How to take something back. It holds no secret: it is written to another process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,37 +82,33 @@ pub enum Said {
     },
 }
 
-/// The relay's side. Shared by all its sinks.
-#[derive(Debug)]
-pub struct Restorer {
-    program: PathBuf,
-    state: Mutex<State>,
-}
+/// The relay's side: a handle for each sink to one task that talks to the restorer. A sink that is given up in the
+/// middle of a call, because it took too long, leaves that conversation whole.
+#[derive(Clone, Debug)]
+pub struct Restorer(mpsc::Sender<Asked>);
 
-#[derive(Debug, Default)]
-struct State {
-    link: Option<Link>,
-    /// What a new restorer must be told.
-    held: BTreeMap<String, (Instant, Undo)>,
+/// A word for the restorer, and who waits for its answer.
+#[derive(Debug)]
+struct Asked {
+    word: Word,
+    answer: oneshot::Sender<Result<(), Failed>>,
 }
 
 #[derive(Debug)]
-struct Link {
-    stream: BufReader<UnixStream>,
-    child: Child,
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        // It ends by itself when it has nothing to do; here only its entry in the process table is given up.
-        let _ = self.child.try_wait();
-    }
+enum Word {
+    Start,
+    Hold { lease: String, until: Instant, undo: Undo },
+    Release { lease: String },
+    Undo { lease: String },
 }
 
 impl Restorer {
-    /// Runs `program restore` when the first lease is asked for, and again whenever it is gone.
+    /// Runs `program restore` when it is needed, and again whenever it is gone. Called inside a tokio runtime.
     pub fn new(program: PathBuf) -> Self {
-        Self { program, state: Mutex::default() }
+        let (asks, asked) = mpsc::channel(WAITING);
+        let keeper = Keeper { program, link: None, held: BTreeMap::new() };
+        tokio::spawn(keeper.run(asked));
+        Self(asks)
     }
 
     /// Starts the process if it does not run.
@@ -117,8 +116,7 @@ impl Restorer {
     /// # Errors
     /// When it cannot be started.
     pub async fn start(&self) -> Result<(), Failed> {
-        let mut state = self.state.lock().await;
-        self.linked(&mut state).await.map(drop)
+        self.ask(Word::Start).await
     }
 
     /// Makes sure that `undo` happens at `until` unless this is called again or [`release`](Self::release)d.
@@ -126,14 +124,7 @@ impl Restorer {
     /// # Errors
     /// When nobody can promise that: then what should be undone must not be done.
     pub async fn hold(&self, lease: &str, until: Instant, undo: Undo) -> Result<(), Failed> {
-        let mut state = self.state.lock().await;
-        state.held.insert(lease.to_owned(), (until, undo.clone()));
-        let said = hold(lease, until, undo);
-        let told = self.tell(&mut state, &said).await;
-        if told.is_err() {
-            state.held.remove(lease);
-        }
-        told
+        self.ask(Word::Hold { lease: lease.to_owned(), until, undo }).await
     }
 
     /// What the lease stood for is undone.
@@ -141,11 +132,7 @@ impl Restorer {
     /// # Errors
     /// When that cannot be told: then it is undone once more, which does no harm.
     pub async fn release(&self, lease: &str) -> Result<(), Failed> {
-        let mut state = self.state.lock().await;
-        if state.held.remove(lease).is_none() {
-            return Ok(());
-        }
-        self.tell(&mut state, &Said::Release { lease: lease.to_owned() }).await
+        self.ask(Word::Release { lease: lease.to_owned() }).await
     }
 
     /// Has it undone by the restorer, from now on.
@@ -153,57 +140,109 @@ impl Restorer {
     /// # Errors
     /// When that cannot be told: then it is undone at its end.
     pub async fn undo(&self, lease: &str) -> Result<(), Failed> {
-        let mut state = self.state.lock().await;
-        if state.held.remove(lease).is_none() {
-            return Ok(());
-        }
-        self.tell(&mut state, &Said::Undo { lease: lease.to_owned() }).await
+        self.ask(Word::Undo { lease: lease.to_owned() }).await
     }
 
-    async fn tell(&self, state: &mut State, said: &Said) -> Result<(), Failed> {
-        // A restorer may have been killed since the last word: once more to a new one.
+    async fn ask(&self, word: Word) -> Result<(), Failed> {
+        let (answer, answered) = oneshot::channel();
+        let gone = || Failed::Unleased("the relay ends".to_owned());
+        self.0.send(Asked { word, answer }).await.map_err(|_| gone())?;
+        answered.await.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+/// Talks to the restorer.
+struct Keeper {
+    program: PathBuf,
+    link: Option<Link>,
+    /// What a new restorer must be told.
+    held: BTreeMap<String, (Instant, Undo)>,
+}
+
+struct Link {
+    stream: BufReader<UnixStream>,
+    child: Child,
+}
+
+impl Keeper {
+    async fn run(mut self, mut asked: mpsc::Receiver<Asked>) {
+        while let Some(Asked { word, answer }) = asked.recv().await {
+            // Who asked may have given up; what was promised to it runs out.
+            let _ = answer.send(self.take(word).await);
+        }
+        // The link ends here, and the restorer does what is left.
+    }
+
+    async fn take(&mut self, word: Word) -> Result<(), Failed> {
+        match word {
+            Word::Start => self.linked().await.map(drop),
+            Word::Hold { lease, until, undo } => {
+                let said = hold(&lease, until, undo.clone());
+                self.tell(&said).await?;
+                self.held.insert(lease, (until, undo));
+                Ok(())
+            }
+            Word::Release { lease } => self.forget(lease, |lease| Said::Release { lease }).await,
+            Word::Undo { lease } => self.forget(lease, |lease| Said::Undo { lease }).await,
+        }
+    }
+
+    async fn forget(&mut self, lease: String, said: impl FnOnce(String) -> Said) -> Result<(), Failed> {
+        if self.held.remove(&lease).is_none() {
+            return Ok(());
+        }
+        self.tell(&said(lease)).await
+    }
+
+    /// Tells it, and a new one if it is gone.
+    async fn tell(&mut self, said: &Said) -> Result<(), Failed> {
         for _ in 0..2 {
-            let link = self.linked(state).await?;
-            if link.tell(said).await.is_ok() {
+            if self.linked().await?.tell(said).await.is_ok() {
                 return Ok(());
             }
-            // One that hangs would undo what its successor holds.
-            let _ = link.child.kill();
-            let _ = link.child.wait();
-            state.link = None;
+            self.discard();
         }
         Err(Failed::Unleased("it does not answer".to_owned()))
     }
 
     /// The running restorer, or a new one that has been told all that is held.
-    async fn linked<'a>(&self, state: &'a mut State) -> Result<&'a mut Link, Failed> {
-        let State { link, held } = state;
-        if link.as_mut().is_some_and(|link| !matches!(link.child.try_wait(), Ok(None))) {
-            *link = None;
+    async fn linked(&mut self) -> Result<&mut Link, Failed> {
+        if self.link.as_mut().is_some_and(|link| !matches!(link.child.try_wait(), Ok(None))) {
+            self.link = None;
         }
-        if link.is_none() {
-            let mut fresh = self.spawn().map_err(|error| Failed::Unleased(error.to_string()))?;
-            for (lease, (until, undo)) in held {
-                let told = fresh.tell(&hold(lease, *until, undo.clone())).await;
-                told.map_err(|error| Failed::Unleased(error.to_string()))?;
+        if self.link.is_none() {
+            let failed = |error: std::io::Error| Failed::Unleased(error.to_string());
+            let link = self.link.insert(spawn(&self.program).map_err(failed)?);
+            for (lease, (until, undo)) in &self.held {
+                if let Err(error) = link.tell(&hold(lease, *until, undo.clone())).await {
+                    self.discard();
+                    return Err(failed(error));
+                }
             }
-            *link = Some(fresh);
         }
-        link.as_mut().ok_or_else(|| Failed::Unleased("it has not started".to_owned()))
+        self.link.as_mut().ok_or_else(|| Failed::Unleased("it has not started".to_owned()))
     }
 
-    fn spawn(&self) -> std::io::Result<Link> {
-        let (ours, theirs) = UnixStream::pair()?;
-        let theirs = theirs.into_std()?;
-        theirs.set_nonblocking(false)?;
-        let child = Command::new(&self.program)
-            .arg0("sseismo")
-            .arg(VERB)
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
-            .spawn()?;
-        Ok(Link { stream: BufReader::new(ours), child })
+    /// Ends one that hangs: it would undo what its successor holds.
+    fn discard(&mut self) {
+        if let Some(mut link) = self.link.take() {
+            let _ = link.child.kill();
+            let _ = link.child.wait();
+        }
     }
+}
+
+fn spawn(program: &Path) -> std::io::Result<Link> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let theirs = theirs.into_std()?;
+    theirs.set_nonblocking(false)?;
+    let child = Command::new(program)
+        .arg0("sseismo")
+        .arg(VERB)
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::null())
+        .spawn()?;
+    Ok(Link { stream: BufReader::new(ours), child })
 }
 
 fn hold(lease: &str, until: Instant, undo: Undo) -> Said {

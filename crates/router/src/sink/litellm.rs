@@ -60,7 +60,7 @@ pub(super) fn read(reading: &Reading<'_>) -> Option<Arc<dyn Plan>> {
 }
 
 impl Plan for LiteLlm {
-    fn sink(&self, _: &str, _: &Arc<Restorer>) -> Result<Box<dyn Sink>, Failed> {
+    fn sink(&self, _: &str, _: &Restorer) -> Result<Box<dyn Sink>, Failed> {
         Ok(Box::new(Cooling { plan: self.clone(), connection: None, cooled: BTreeSet::new() }))
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn read(reading: &Reading<'_>) -> Option<Arc<dyn Plan>> {
 }
 
 impl Plan for Keys {
-    fn sink(&self, _: &str, _: &Arc<Restorer>) -> Result<Box<dyn Sink>, Failed> {
+    fn sink(&self, _: &str, _: &Restorer) -> Result<Box<dyn Sink>, Failed> {
         Ok(Box::new(Setting { plan: self.clone(), connection: None, told: BTreeMap::new() }))
     }
 }

@@ -77,7 +77,7 @@ pub(super) fn read(reading: &Reading<'_>) -> Option<Arc<dyn Plan>> {
 }
 
 impl Plan for Webhook {
-    fn sink(&self, name: &str, _: &Arc<Restorer>) -> Result<Box<dyn Sink>, Failed> {
+    fn sink(&self, name: &str, _: &Restorer) -> Result<Box<dyn Sink>, Failed> {
         Ok(Box::new(Telling {
             name: name.to_owned(),
             plan: self.clone(),

@@ -51,7 +51,7 @@ impl Sink for Noting {
 struct NoPlan;
 
 impl Plan for NoPlan {
-    fn sink(&self, _: &str, _: &Arc<Restorer>) -> Result<Box<dyn Sink>, Failed> {
+    fn sink(&self, _: &str, _: &Restorer) -> Result<Box<dyn Sink>, Failed> {
         Err(Failed::TimedOut)
     }
 }
