@@ -131,12 +131,12 @@ impl Operator {
     /// Takes in signals, and tells everybody who listens.
     fn take(&self, signals: Vec<Signal>, feed: &Feed, metrics: &Metrics) -> Value {
         let (router, now) = ((self.current)(), Instant::now());
-        let mut answers = Vec::new();
-        for signal in signals {
+        let answers = router.signals(signals.clone(), Source::Admin, now);
+        let mut told = Vec::new();
+        for (signal, answer) in signals.into_iter().zip(answers) {
             metrics.signal(&signal);
             feed.publish(signal.clone());
-            let answer = router.signal(signal.clone(), Source::Admin, now);
-            answers.push(json!({
+            told.push(json!({
                 "id": signal.id, "state": signal.state, "action": answer.action.name(), "acted": answer.acted,
                 "why": answer.held.map(Held::name),
             }));
@@ -144,7 +144,7 @@ impl Operator {
                 outside(signal, answer);
             }
         }
-        json!(answers)
+        json!(told)
     }
 
     fn label(&self, label: &Label) -> (StatusCode, Value) {

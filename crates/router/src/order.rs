@@ -228,6 +228,7 @@ pub(crate) mod tests {
             signal: signal(kept.detail),
             target: kept.target.clone(),
             source: Source::Admin,
+            since: Instant::now(),
             expires: Instant::now(),
             answer: Answer { action: kept.effect, acted: true, held: None },
             harm: Harmed::default(),

@@ -50,6 +50,10 @@ use table::Table;
 /// Time between two looks at what time alone changes.
 const TICK: Duration = Duration::from_millis(250);
 
+/// A signal that lives longer says what is ordinary here: a provider that counts in steps does so for weeks, and
+/// must not keep its lanes from ever learning how long users ordinarily wait.
+const ORDINARY: Duration = Duration::from_hours(1);
+
 /// Why an effect is told and not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
@@ -90,6 +94,27 @@ pub struct Answer {
     pub acted: bool,
     /// Why it is not.
     pub held: Option<Held>,
+}
+
+impl Answer {
+    /// Nothing is done, and nothing would be.
+    const NOTHING: Self = Self { action: Effect::Observe, acted: false, held: None };
+}
+
+/// What is known of the harm in each lane, by upstream and model, at one moment.
+struct Harms<'a>(Vec<(&'a str, &'a str, Harmed)>);
+
+impl Harms<'_> {
+    /// Whether there is a lane with calls of this target.
+    fn know(&self, target: &Target) -> bool {
+        self.0.iter().any(|(upstream, model, _)| target.meets_lane(upstream, model))
+    }
+
+    /// The worst of a target's lanes.
+    fn of(&self, target: &Target) -> Harmed {
+        let lanes = self.0.iter().filter(|(upstream, model, _)| target.meets_lane(upstream, model));
+        lanes.map(|(.., harmed)| *harmed).fold(Harmed::default(), Harmed::worse)
+    }
 }
 
 /// What steering knows. One per relay; it outlives configurations.
@@ -149,14 +174,23 @@ impl Steering {
 impl Router {
     /// Takes in a signal, from the detector or from outside, and says what becomes of it.
     pub fn signal(&self, signal: Signal, source: Source, now: Instant) -> Answer {
-        let state = signal.state;
-        let answer = self.answer(&signal, now);
-        self.steering().inner().table.take(signal, source, clock::now(), now);
-        self.look(now);
-        match state {
-            SignalState::Onset | SignalState::Refresh => answer,
-            SignalState::Clear => Answer { action: Effect::Observe, acted: false, held: None },
+        let answers = self.signals(vec![signal], source, now);
+        answers.first().copied().unwrap_or(Answer::NOTHING)
+    }
+
+    /// The same for several, in their order.
+    pub fn signals(&self, signals: Vec<Signal>, source: Source, now: Instant) -> Vec<Answer> {
+        let (harms, wall) = (self.harms(now), clock::now());
+        let mut answers = Vec::with_capacity(signals.len());
+        for signal in signals {
+            answers.push(match signal.state {
+                SignalState::Onset | SignalState::Refresh => self.answer(&signal, &harms),
+                SignalState::Clear => Answer::NOTHING,
+            });
+            self.steering().inner().table.take(signal, source, wall, now);
         }
+        self.look(now);
+        answers
     }
 
     /// Lets time work on signals and shares. Calls do so by themselves; without any, somebody should about
@@ -179,10 +213,9 @@ impl Router {
         wanted.then(|| prompt_numeric_share(body)).flatten()
     }
 
-    /// What is known of the harm to users of a target.
-    pub fn harm(&self, target: &Target, now: Instant) -> Harmed {
-        let lanes = self.lanes_of(target);
-        lanes.map(|lane| lane.harm().seen(now)).fold(Harmed::default(), Harmed::worse)
+    /// What is known of the harm in each lane.
+    fn harms(&self, now: Instant) -> Harms<'_> {
+        Harms(self.lanes().map(|(upstream, model, lane)| (upstream, model, lane.harm().seen(now))).collect())
     }
 
     /// Somebody knows whether the answer of this upstream's model was right.
@@ -196,18 +229,18 @@ impl Router {
     }
 
     /// What is done about a signal, and why not.
-    fn answer(&self, signal: &Signal, now: Instant) -> Answer {
+    fn answer(&self, signal: &Signal, harms: &Harms<'_>) -> Answer {
         let (settings, signature) = (&self.config().signals, signal.detail.signature());
         let effect = settings.reaction(signature).effect;
         let target = Target::of(&signal.target);
         let held = if effect == Effect::Observe {
             None
-        } else if effect.moves() && (target.upstream.is_none() || self.lanes_of(&target).next().is_none()) {
+        } else if effect.moves() && (target.upstream.is_none() || !harms.know(&target)) {
             Some(Held::NoUpstream)
         } else if signal.cause == Some(Cause::SlowReader) {
             Some(Held::OwnDoing)
         } else {
-            let harm = self.harm(&target, now);
+            let harm = harms.of(&target);
             match signature {
                 SignatureId::CountLattice if !harm.labels.is_harm() => Some(Held::NoLabelledHarm),
                 _ if !harm.any() => Some(Held::NoHarm),
@@ -222,7 +255,8 @@ impl Router {
         let steering = self.steering();
         let mut inner = steering.inner();
         inner.table.expire(now);
-        let forces: Vec<Force> = inner.table.live().map(|entry| self.force(entry, now)).collect();
+        let harms = self.harms(now);
+        let forces: Vec<Force> = inner.table.live().map(|entry| self.force(entry, &harms)).collect();
         inner.pull(&forces, &self.config().signals, now);
         self.disturb(&forces, now);
         let shares = inner.kept(&self.config().signals);
@@ -232,21 +266,24 @@ impl Router {
         }
     }
 
-    fn force(&self, entry: &table::Entry, now: Instant) -> Force {
+    fn force(&self, entry: &table::Entry, harms: &Harms<'_>) -> Force {
+        let target = Target::of(&entry.signal.target);
         Force {
-            answer: self.answer(&entry.signal, now),
-            target: Target::of(&entry.signal.target),
-            harm: self.harm(&Target::of(&entry.signal.target), now),
+            answer: self.answer(&entry.signal, harms),
+            harm: harms.of(&target),
+            target,
             signal: Arc::clone(&entry.signal),
             source: entry.source,
+            since: entry.since,
             expires: entry.expires,
         }
     }
 
-    /// Lanes with a live signal do not learn what is ordinary.
+    /// Lanes with a live signal do not learn what is ordinary, until it has lived for so long that it is.
     fn disturb(&self, forces: &[Force], now: Instant) {
+        let young = |force: &&Force| now.saturating_duration_since(force.since) < ORDINARY;
         for (upstream, model, lane) in self.lanes() {
-            let hit = forces.iter().any(|force| force.target.meets_lane(upstream, model));
+            let hit = forces.iter().filter(young).any(|force| force.target.meets_lane(upstream, model));
             lane.harm().disturb(hit, now);
         }
     }

@@ -31,6 +31,8 @@ pub struct Force {
     pub target: Target,
     /// Who said it.
     pub source: Source,
+    /// When it was first heard of.
+    pub since: Instant,
     /// When it ends without a further word.
     pub expires: Instant,
     /// What is done about it.

@@ -42,6 +42,8 @@ pub(super) struct Entry {
     pub(super) signal: Arc<Signal>,
     /// Who said it.
     pub(super) source: Source,
+    /// When it was first heard of.
+    pub(super) since: Instant,
     /// When it ends without a further word.
     pub(super) expires: Instant,
 }
@@ -58,7 +60,8 @@ impl Table {
         match signal.state {
             SignalState::Onset | SignalState::Refresh => {
                 let expires = now + lives(&signal, wall);
-                self.live.insert(signal.id, Entry { signal: Arc::new(signal), source, expires });
+                let since = self.live.get(&signal.id).map_or(now, |known| known.since);
+                self.live.insert(signal.id, Entry { signal: Arc::new(signal), source, since, expires });
                 if self.live.len() > MAX_LIVE
                     && let Some(first) =
                         self.live.iter().min_by_key(|(_, entry)| entry.expires).map(|(id, _)| *id)

@@ -266,6 +266,34 @@ fn effort_is_lowered_where_it_is_stated() {
     }
 }
 
+/// A lane under a signal of an hour's age has learned that this is how it is.
+#[test]
+fn a_signal_that_lives_on_does_not_keep_its_lane_from_learning() {
+    let start = Instant::now();
+    let router = router("act = true", TIERS, start);
+    let target = Target { upstream: Some("a".to_owned()), ..Target::default() };
+    let wait = |ms, seconds: std::ops::Range<u64>| {
+        for second in seconds {
+            let now = start + Duration::from_secs(second);
+            if second % 60 == 0 {
+                onset(&router, BURST, now);
+            }
+            router.steer(now);
+            router.lanes_of(&target).for_each(|lane| lane.harm().waited("", Duration::from_millis(ms), now));
+        }
+    };
+    let seen = |second| {
+        let lane = router.lanes_of(&target).next().unwrap();
+        lane.harm().seen(start + Duration::from_secs(second)).waits
+    };
+    wait(1_000, 0..3_000);
+    assert_eq!(seen(3_000), harm::Seen::Unknown);
+    wait(1_000, 3_000..4_000);
+    assert!(matches!(seen(4_000), harm::Seen::Ordinary(_)));
+    wait(3_000, 4_000..4_050);
+    assert!(seen(4_050).is_harm());
+}
+
 #[test]
 fn who_has_nowhere_to_go_stays_and_is_told_so() {
     let now = Instant::now();
