@@ -223,6 +223,11 @@ impl Frames {
         }
     }
 
+    /// Events were lost here: the gap before the next one is unknown, and nothing is joined over it.
+    pub fn lost(&mut self) {
+        self.untimed = true;
+    }
+
     /// The frame that may still grow. Whoever knows that nothing more came in time can judge it early.
     pub fn open(&self) -> Option<&Flush> {
         self.open.as_ref()

@@ -1,7 +1,7 @@
 //! How often honest streams are flagged: first the real ones, then blocks of them with tails.
 //!
-//! `cargo run --profile quick -p sseismo-live-detector --example burst_false_alarms -- 1e6`: the run length to
-//! check, in coarse groups (default 1e6); 10 times as many are simulated, and 100 times under 1e5.
+//! `cargo run --profile quick -p sseismo-live-detector --example burst_false_alarms -- 30 1`: one false alarm of one
+//! stream in so many days is stated (default 30), with so many seeds (default 1); ten times as long is simulated.
 //!
 //! The first table is measured: a zero there only bounds the rate at 3 per observed time (rule of three). The
 //! second is model-based: it shows that a threshold keeps its run length under the null model that it was
@@ -20,11 +20,22 @@ use recorded::{flags, learned, recorded, runs};
 const TICK: i64 = 50_000;
 /// GPT-4o streams are judged by what the others taught, in so many parts.
 const FOLDS: usize = 5;
+/// Run lengths that are simulated.
+const LONGER: f64 = 10.0;
 
 fn main() {
-    let arl = std::env::args().nth(1).and_then(|arg| arg.parse().ok()).unwrap_or(1e6);
-    println!("| recording | sizes | streams | hours | flags | per stream-hour |\n|---|---|---|---|---|---|");
+    let number = |place| std::env::args().nth(place).and_then(|arg| arg.parse::<f64>().ok());
+    let (days, seeds) = (number(1).unwrap_or(30.0), number(2).unwrap_or(1.0));
     let gpt4o = recorded("whisperleak/gpt4o-part1.json");
+    let baseline = learned(&gpt4o);
+    let Ok(any) = baseline.freeze(1e6, 1) else { return };
+    let pace = any.groups_per_second();
+    let arl = days * 86_400.0 * pace;
+    println!(
+        "One false alarm in {days} days of one stream of {pace:.1} coarse groups a second: in {arl:.1e} groups.\n"
+    );
+    println!("| recording | sizes | streams | hours | flags | per stream-hour |\n|---|---|---|---|---|---|");
+    let (mut hours, mut flags) = (0.0, 0);
     // As imported, TLS records carry no size: events are counted.
     let bare: Vec<Vec<Delta>> =
         gpt4o.iter().map(|stream| stream.iter().map(without_size).collect()).collect();
@@ -39,7 +50,10 @@ fn main() {
             let tested = streams.iter().skip(fold).step_by(FOLDS);
             flagged(&enough(&taught), tested, arl)
         });
-        row(name, streams, flagged.sum(), &enough(&streams.iter().collect::<Vec<_>>()));
+        let flagged = flagged.sum();
+        // The same streams twice: counted once.
+        (hours, flags) = (seconds_of(streams) / 3_600.0, flags + flagged);
+        row(name, streams, flagged, &enough(&streams.iter().collect::<Vec<_>>()));
     }
     for (name, file) in [
         ("AIPerf, 1 at a time", "aiperf/qwen-c1/profile_export.jsonl"),
@@ -49,21 +63,33 @@ fn main() {
     ] {
         let streams = recorded(file);
         let baseline = enough(&streams.iter().collect::<Vec<_>>());
-        row(name, &streams, flagged(&baseline, streams.iter(), arl), &baseline);
+        let flagged = flagged(&baseline, streams.iter(), arl);
+        (hours, flags) = (hours + seconds_of(&streams) / 3_600.0, flags + flagged);
+        row(name, &streams, flagged, &baseline);
     }
+    let bound = 3.0 / hours;
+    println!("| all | | | {hours:.3} | {flags} | a zero bounds it at {bound:.0} (rule of three) |");
 
     println!("\nmodel-based: 8-group blocks of the GPT-4o streams with generalised Pareto tails\n");
     println!(
-        "| run length | coarse groups | alarms | expected | thresholds (fine, coarse) | seed |\n|---|---|---|---|---|---|"
+        "| run length, groups | simulated | stream-days | alarms | expected | thresholds (fine, coarse) | seed |\n|---|---|---|---|---|---|---|"
     );
-    let baseline = learned(&gpt4o);
-    for seed in 1..=3 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "numbers of groups and seeds"
+    )]
+    let (groups, seeds) = ((arl * LONGER) as u64, seeds as u64);
+    let simulated = arl * LONGER / pace / 86_400.0;
+    for seed in 1..=seeds {
         let Ok(model) = baseline.freeze(arl, seed) else { return };
-        let (groups, expected) = if arl < 1e5 { (arl * 100.0, 66.7) } else { (arl * 10.0, 6.7) };
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of groups")]
-        let alarms = baseline.false_alarms(&model, groups as u64, 1_000 + seed);
+        let alarms = baseline.false_alarms(&model, groups, 1_000 + seed);
         let [fine, coarse] = [Scale::Fine, Scale::Coarse].map(|scale| model.threshold(scale));
-        println!("| {arl:.0e} | {groups:.0e} | {alarms} | {expected} | {fine:.1}, {coarse:.1} | {seed} |");
+        let expected = LONGER * 2.0 / 3.0;
+        println!(
+            "| {arl:.1e} | {:.1e} | {simulated:.0} | {alarms} | {expected:.1} | {fine:.1}, {coarse:.1} | {seed} |",
+            arl * LONGER
+        );
     }
     println!("\nexpected: two thirds of the budget; the last is dead air's");
 }
@@ -90,7 +116,7 @@ fn flagged<'a>(baseline: &BurstBaseline, streams: impl Iterator<Item = &'a Vec<D
 }
 
 fn row(name: &str, streams: &[Vec<Delta>], flagged: usize, baseline: &BurstBaseline) {
-    let hours: f64 = streams.iter().map(|stream| seconds(stream) / 3_600.0).sum();
+    let hours = seconds_of(streams) / 3_600.0;
     let unit = baseline.unit().map_or("none", |unit| unit.name());
     let rate = if flagged == 0 {
         format!("0, at most {:.0} (rule of three)", 3.0 / hours)
@@ -98,6 +124,10 @@ fn row(name: &str, streams: &[Vec<Delta>], flagged: usize, baseline: &BurstBasel
         format!("{flagged} seen")
     };
     println!("| {name} | {unit} | {} | {hours:.3} | {flagged} | {rate} |", streams.len());
+}
+
+fn seconds_of(streams: &[Vec<Delta>]) -> f64 {
+    streams.iter().map(|stream| seconds(stream)).sum()
 }
 
 /// Time in which the clock ran forward.

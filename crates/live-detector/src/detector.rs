@@ -15,6 +15,7 @@ use sseismo_trace::{
 use crate::Preset;
 use crate::baseline::{Baselines, ScopeBaselines, VERSION};
 use crate::budget::{Budget, Share};
+use crate::job::{Answer, Asker, Job, Jobs, Outcome, Task};
 use crate::scopes::{Key, Scopes};
 use crate::sequential::aggregate::Thresholds;
 use crate::view::{State, View, WatchView};
@@ -44,6 +45,8 @@ pub struct Options {
     pub ttl: Micros,
     /// A stream of which nothing was heard for this long is given up.
     pub stream_ttl: Micros,
+    /// Where work that takes milliseconds is done.
+    pub jobs: Jobs,
     /// Seed of signal ids and of resampled thresholds. Whoever keeps signals over a restart takes another one
     /// each time, or ids come again.
     pub seed: u64,
@@ -58,6 +61,7 @@ impl Default for Options {
             max_streams: 16_384,
             ttl: Micros(60_000_000),
             stream_ttl: Micros(3_600_000_000),
+            jobs: Jobs::AtOnce,
             seed: 1,
         }
     }
@@ -89,6 +93,8 @@ struct Live {
     scope: Key,
     started: UtcMicros,
     heard: UtcMicros,
+    /// Position of the event that comes next.
+    next: u32,
 }
 
 /// Watches every signature in every scope.
@@ -105,7 +111,9 @@ pub struct Detector {
     budget: Budget,
     thresholds: Thresholds,
     budgeted: UtcMicros,
+    jobs: Vec<Job>,
     evicted_streams: u64,
+    lost_events: u64,
     stray_deltas: u64,
     rejected_baselines: u64,
 }
@@ -123,7 +131,9 @@ impl Detector {
             budget: Budget::new(options.false_alarm_every, 1),
             thresholds: Thresholds::default(),
             budgeted: UtcMicros(i64::MIN),
+            jobs: Vec::new(),
             evicted_streams: 0,
+            lost_events: 0,
             stray_deltas: 0,
             rejected_baselines: 0,
             options,
@@ -152,12 +162,13 @@ impl Detector {
         if self.streams.len() >= self.options.max_streams.max(1) {
             self.give_up_oldest();
         }
-        self.streams.insert(summary.stream_id, Live { scope, started, heard: self.now });
+        self.streams.insert(summary.stream_id, Live { scope, started, heard: self.now, next: 0 });
         let call = Call { at: self.now, started, summary };
         self.each(scope, |watch| watch.begin(&call));
     }
 
-    /// Events of a stream came; their times count from its start.
+    /// Events of a stream came; their times count from its start. Where positions are missing, events were lost:
+    /// what lies between is unknown, and counted.
     pub fn deltas(&mut self, stream_id: u64, deltas: &[Delta]) {
         let Some(live) = self.streams.get_mut(&stream_id) else {
             self.stray_deltas += deltas.len() as u64;
@@ -167,8 +178,27 @@ impl Detector {
             self.now = self.now.max(UtcMicros(live.started.0.saturating_add(last.0)));
         }
         live.heard = self.now;
-        let Live { scope, started, .. } = *live;
+        let Live { scope, started, next, .. } = *live;
+        let (Some(first), Some(last)) = (deltas.first(), deltas.last()) else { return };
+        live.next = next.max(last.seq.saturating_add(1));
+        if first.seq > next {
+            self.lost_events += u64::from(first.seq - next);
+            self.each(scope, |watch| watch.lost(stream_id));
+        }
         self.each(scope, |watch| watch.deltas(stream_id, started, deltas));
+    }
+
+    /// When a stream that began and did not end started.
+    pub fn started(&self, stream_id: u64) -> Option<UtcMicros> {
+        self.streams.get(&stream_id).map(|live| live.started)
+    }
+
+    /// Something was lost on the way here, of whichever streams: no silence so far proves anything. Each
+    /// stream's silence counts again from its next event.
+    pub fn doubt(&mut self) {
+        for (_, watches) in self.scopes.iter_mut() {
+            watches.iter_mut().for_each(|watching| watching.watch.doubt());
+        }
     }
 
     /// A stream ended; its usage and outcome are known. A stream that never began is taken in whole.
@@ -180,9 +210,12 @@ impl Detector {
         let Some(live) = self.streams.remove(&summary.stream_id) else { return };
         let call = Call { at: self.now, started: live.started, summary };
         self.each(live.scope, |watch| watch.end(&call));
+        self.collect(live.scope);
+        self.work();
     }
 
-    /// Time passed: silence is evidence too, and signals age. To be called about once a second.
+    /// Time passed: silence is evidence too, and signals age. To be called about once a second, with a time of
+    /// which no event is still on its way here.
     pub fn tick(&mut self, at: UtcMicros) {
         self.forward(at);
         self.give_up_silent();
@@ -191,10 +224,37 @@ impl Detector {
         let ttl = self.options.ttl;
         for (scope, watches) in self.scopes.iter_mut() {
             for watching in watches {
-                watching.watch.tick(now);
+                watching.watch.tick(at);
                 settle(&self.options, now, scope, watching, &mut self.raised, &mut self.signals);
                 age(ttl, now, scope, watching, &mut self.signals);
             }
+        }
+    }
+
+    /// Work that is due, with [`Jobs::ByHost`]: run each, on whatever thread, and bring the answers to
+    /// [`Self::take_answers`]. Until then everything goes on as it was; learning is not over.
+    pub fn take_jobs(&mut self) -> Vec<Job> {
+        std::mem::take(&mut self.jobs)
+    }
+
+    /// Takes up what jobs came to, in any order. Those of scopes that are gone are dropped.
+    pub fn take_answers(&mut self, answers: impl IntoIterator<Item = Answer>) {
+        let mut is_news = false;
+        for answer in answers {
+            is_news = true;
+            match (answer.of, answer.outcome) {
+                (_, Outcome::Threshold(question, Some(known))) => self.thresholds.learn(question, known),
+                (Asker::Watch(scope, id), outcome) => {
+                    let watches = self.scopes.get_mut(scope).map(|(_, watches)| watches);
+                    if let Some(one) = watches.into_iter().flatten().find(|one| one.id == id) {
+                        one.watch.done(outcome);
+                    }
+                }
+                (Asker::All, _) => {}
+            }
+        }
+        if is_news {
+            self.share();
         }
     }
 
@@ -214,6 +274,7 @@ impl Detector {
             evicted_scopes: self.scopes.evicted(),
             evicted_streams: self.evicted_streams,
             stray_deltas: self.stray_deltas,
+            lost_events: self.lost_events,
             rejected_baselines: self.rejected_baselines,
             watches: self
                 .scopes
@@ -267,6 +328,8 @@ impl Detector {
                 clear(self.now, &scope, &mut watching, "the scope had to make room", &mut self.signals);
             }
         }
+        self.collect(key);
+        self.work();
         key
     }
 
@@ -311,11 +374,40 @@ impl Detector {
             return;
         }
         (self.budget, self.budgeted) = (budget, self.now);
-        let mut share = Share { budget, thresholds: &mut self.thresholds, seed: self.options.seed };
-        for (_, watches) in self.scopes.iter_mut() {
+        self.share();
+        self.work();
+    }
+
+    /// Tells every watch its share of the false alarms.
+    fn share(&mut self) {
+        let mut share =
+            Share { budget: self.budget, thresholds: &mut self.thresholds, seed: self.options.seed };
+        for (key, watches) in self.scopes.entries() {
             for watching in watches {
                 watching.watch.share(&mut share);
+                self.jobs.extend(watching.job(key));
             }
+        }
+        self.want_thresholds();
+    }
+
+    /// Notes the work that a scope's watches want.
+    fn collect(&mut self, key: Key) {
+        let Some((_, watches)) = self.scopes.get_mut(key) else { return };
+        self.jobs.extend(watches.iter_mut().filter_map(|watching| watching.job(key)));
+        self.want_thresholds();
+    }
+
+    fn want_thresholds(&mut self) {
+        let wanted = self.thresholds.take_wanted().into_iter();
+        self.jobs.extend(wanted.map(|question| Job { of: Asker::All, task: Task::Threshold(question) }));
+    }
+
+    /// Does the work that is due, unless the host does.
+    fn work(&mut self) {
+        while self.options.jobs == Jobs::AtOnce && !self.jobs.is_empty() {
+            let jobs = std::mem::take(&mut self.jobs);
+            self.take_answers(jobs.into_iter().map(Job::run));
         }
     }
 }
@@ -422,6 +514,11 @@ fn mix(mut z: u64) -> u64 {
 }
 
 impl Watching {
+    /// Work that the watch wants done.
+    fn job(&mut self, key: Key) -> Option<Job> {
+        Some(Job { of: Asker::Watch(key, self.id), task: self.watch.task()? })
+    }
+
     fn view(&self, scope: &Scope) -> WatchView {
         let standing = self.watch.standing();
         WatchView {

@@ -29,6 +29,7 @@ mod baseline;
 mod budget;
 pub mod burst;
 mod detector;
+mod job;
 mod replay;
 mod scopes;
 mod sequence;
@@ -39,6 +40,7 @@ mod watch;
 
 pub use baseline::{Baselines, ScopeBaselines};
 pub use detector::{Detector, Options};
+pub use job::{Answer, Job, Jobs};
 pub use replay::Replay;
 pub use sseismo_analysis::signature::Preset;
 pub use view::{Figure, State, View, WatchView};

@@ -76,12 +76,16 @@ impl Replay {
         self.heard = self.heard.max(started.0);
         let head = Summary { started_at: Some(started), ..head(summary) };
         self.detector.begin(started, &head);
-        let running = Running {
+        let mut running = Running {
             summary: Summary { started_at: Some(started), ..summary.clone() },
             started: started.0,
             deltas: deltas.to_vec(),
             next: 0,
         };
+        // Sums of flushes keep the place of their first event: no event is missing for that.
+        if summary.events_dropped == 0 {
+            running.deltas.iter_mut().zip(0..).for_each(|(delta, place)| delta.seq = place);
+        }
         self.number += 1;
         self.due.push(Reverse((running.due(), self.number)));
         self.running.insert(self.number, running);

@@ -82,6 +82,14 @@ impl<T> Scopes<T> {
         self.slots.iter().map(|slot| (&slot.scope, &slot.state))
     }
 
+    /// The same with their keys, to change the states.
+    pub(crate) fn entries(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
+        self.slots
+            .iter_mut()
+            .enumerate()
+            .map(|(slot, one)| (Key { slot, generation: one.generation }, &mut one.state))
+    }
+
     /// The same, to change the states.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&Scope, &mut T)> {
         self.slots.iter_mut().map(|slot| (&slot.scope, &mut slot.state))

@@ -182,13 +182,13 @@ impl Sequence {
         }
     }
 
-    /// Takes its share of the false alarms and computes the threshold.
+    /// Takes its share of the false alarms; until the threshold is computed the proved one holds.
     pub(crate) fn share(&mut self, share: &mut Share<'_>) {
         self.budget = Some(share.budget);
         self.arl = share.budget.run_length(self.pace.mean().unwrap_or(Micros(1_000_000)));
         self.ln_threshold = self.arl.ln();
         let Some(null) = self.null.filter(|_| self.computed) else { return };
-        if let Ok((mixture, threshold)) = share.thresholds.of(null, self.arl) {
+        if let Some((mixture, threshold)) = share.thresholds.known(null, self.arl) {
             self.bet_on(mixture);
             (self.ln_threshold, self.arl) = (threshold.ln, threshold.arl);
         }

@@ -109,6 +109,9 @@ pub struct View {
     pub evicted_streams: u64,
     /// Deltas whose stream was not known.
     pub stray_deltas: u64,
+    /// Events that streams that are known did not bring here: gaps in their numbers.
+    #[serde(default)]
+    pub lost_events: u64,
     /// Saved baselines that could not be used.
     pub rejected_baselines: u64,
     /// Each signature in each scope.

@@ -11,6 +11,7 @@ use sseismo_trace::{Cause, Delta, Detail, Evidence, Micros, SignatureId, Summary
 
 use crate::Options;
 use crate::budget::Share;
+use crate::job::{Outcome, Task};
 use crate::view::Figure;
 
 mod burst;
@@ -19,7 +20,7 @@ mod count_lattice;
 mod flagged;
 mod retry_amplification;
 mod saturation;
-mod size_window;
+pub(crate) mod size_window;
 mod write_up;
 
 /// Every signature that is watched.
@@ -70,7 +71,8 @@ pub(crate) struct Standing {
     pub(crate) notes: Vec<String>,
 }
 
-/// One signature at work on one scope. Every method but [`Watch::standing`] and [`Watch::save`] costs O(1).
+/// One signature at work on one scope. Every method but [`Watch::standing`] and [`Watch::save`] costs O(1): what
+/// takes longer is a [`Watch::task`].
 pub(crate) trait Watch: fmt::Debug + Send {
     /// A stream's request is known.
     fn begin(&mut self, _: &Call<'_>) {}
@@ -78,12 +80,22 @@ pub(crate) trait Watch: fmt::Debug + Send {
     fn deltas(&mut self, _stream_id: u64, _started: UtcMicros, _deltas: &[Delta]) {}
     /// A stream ended.
     fn end(&mut self, _: &Call<'_>) {}
-    /// Time passed.
+    /// It is so late, and nothing older is still to come.
     fn tick(&mut self, _: UtcMicros) {}
+    /// Events of a stream were lost before those that come next.
+    fn lost(&mut self, _stream_id: u64) {}
+    /// Nobody knows of which streams something was lost: no silence so far proves anything.
+    fn doubt(&mut self) {}
     /// A stream is given up: nothing more will be heard of it.
     fn forget(&mut self, _stream_id: u64) {}
     /// Its share of the false alarms.
     fn share(&mut self, share: &mut Share<'_>);
+    /// Work that takes milliseconds and is due: asked after the end of a stream and after [`Watch::share`].
+    fn task(&mut self) -> Option<Task> {
+        None
+    }
+    /// What came of it, perhaps much later.
+    fn done(&mut self, _: Outcome) {}
     /// Whether it is past learning.
     fn ready(&self) -> bool;
     /// Whether the signature is there. Cheap: asked after every event.

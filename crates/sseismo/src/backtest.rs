@@ -4,6 +4,7 @@
 //! with what runs at once and not with what was recorded.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anstyle::Style;
@@ -19,12 +20,11 @@ use crate::clock;
 use crate::exit::End;
 use crate::reading::Reading;
 use crate::show::{plain_table, right_align};
+use crate::spool::Spool;
 
 mod score;
-mod spool;
 
 use score::{Score, Truth};
-use spool::Spool;
 
 /// Schema of `--json`.
 const SCHEMA: &str = "sseismo.backtest/0";
@@ -112,6 +112,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<End> {
                 truth.stream(started, summary, deltas);
             }
             replay.push(started, summary, deltas);
+            ControlFlow::Continue(())
         })
         .context("cannot read the spooled streams back")?;
     replay.finish();

@@ -27,6 +27,8 @@ mod restore;
 mod show;
 #[cfg(feature = "simulate")]
 mod simulate;
+#[cfg(feature = "detect")]
+mod spool;
 #[cfg(feature = "vote")]
 mod vote;
 #[cfg(feature = "watch")]

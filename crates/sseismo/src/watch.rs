@@ -16,9 +16,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use sseismo_live_detector::View;
-use sseismo_trace::Signal;
+use sseismo_live_detector::{Options, Preset, View};
+use sseismo_trace::{Micros, Signal};
 
+use crate::analyze::PresetName;
 use crate::exit::End;
 use crate::recording::{parse_time, tell};
 
@@ -34,6 +35,7 @@ const EXAMPLES: &str = "Examples:
   sseismo watch http://127.0.0.1:8898         a running `sseismo relay`
   sseismo watch traces/                       recorded traces, at 60 times their pace
   sseismo watch traces/ --speed max | cat     their signals, one a line
+  sseismo watch traces/ --preset write-up     by the literal rules of the write-ups
 
 In the terminal: ↑ ↓ choose a row, q or Ctrl-C ends.";
 
@@ -53,9 +55,25 @@ pub(crate) struct Args {
     /// [default: 60 in a terminal, else max]
     #[arg(long, value_name = "X", value_parser = parse_speed)]
     speed: Option<Speed>,
-    /// Recorded traces: how often all signatures together may raise a false alarm.
-    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = parse_time)]
-    false_alarm_every: Duration,
+    /// Recorded traces: how often all signatures together may raise a false alarm. [default: 30d]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    false_alarm_every: Option<Duration>,
+    /// Recorded traces: which rules to use. [default: measured]
+    #[arg(long, value_enum)]
+    preset: Option<PresetName>,
+}
+
+impl Args {
+    /// What the detector over recorded traces is to do.
+    fn options(&self) -> Options {
+        let usual = Options::default();
+        let every = self.false_alarm_every.map(|every| i64::try_from(every.as_micros()).unwrap_or(i64::MAX));
+        Options {
+            false_alarm_every: every.map_or(usual.false_alarm_every, Micros),
+            preset: self.preset.map_or(usual.preset, Preset::from),
+            ..usual
+        }
+    }
 }
 
 /// Pace of recorded traces.
@@ -103,6 +121,12 @@ fn start(
         if args.speed.is_some() {
             bail!("--speed is for recorded traces; a relay has the pace of its traffic");
         }
+        if args.preset.is_some() || args.false_alarm_every.is_some() {
+            bail!(
+                "--preset and --false-alarm-every are for recorded traces; a relay has its own: give them to \
+                 `sseismo relay`"
+            );
+        }
         let url = remote::address(&args.target)?;
         let client = remote::client()?;
         Box::new(move || remote::follow(&client, &url, &sender))
@@ -112,10 +136,10 @@ fn start(
             bail!("{} is neither a folder nor a file, and no URL of a relay", path.display());
         }
         let speed = args.speed.unwrap_or(if screen { Speed::Times(60.0) } else { Speed::Max });
-        let (every, stop) = (args.false_alarm_every, Arc::clone(stop));
+        let (options, stop) = (args.options(), Arc::clone(stop));
         // Before the board is up: its progress and its complaints go to stderr.
         let tape = replay::read(&path)?;
-        Box::new(move || replay::play(tape, speed, every, &sender, &stop))
+        Box::new(move || replay::play(tape, speed, options, &sender, &stop))
     };
     std::thread::Builder::new()
         .name("source".to_owned())

@@ -101,6 +101,16 @@ fn a_steady_stream_does_not_chain_into_one_coarse_group() {
 }
 
 #[test]
+fn over_lost_events_nothing_is_known() {
+    let mut frames = Frames::default();
+    assert_eq!(frames.push(&text(0, 0, 1)), None);
+    frames.lost();
+    let first = frames.push(&text(5, 500, 1)).unwrap();
+    assert_eq!((first.gap, first.size.events), (Gap::First, 1));
+    assert_eq!(frames.finish().unwrap().gap, Gap::Unknown);
+}
+
+#[test]
 fn silence_between_phases_is_a_border() {
     let event = |seq, kind, phase, t| Delta::new(seq, kind, phase, Some(Micros(t)));
     let (frames, state) = frames(&[

@@ -90,6 +90,14 @@ impl Run {
         }
     }
 
+    /// The silence before the stream's end: no frame, but as honest as one on a border.
+    pub(super) fn push_end(&mut self, silence: Micros) {
+        if !self.is_full() && !self.is_empty() {
+            let gap = PackedGap::of(Gap::Border(silence));
+            self.frames.push(Raw { gap, span: 0, events: 0, tokens: 0, tokens_est: 0, chars: 0 });
+        }
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.frames.len() >= RUN_FRAMES
     }
@@ -106,9 +114,10 @@ impl Run {
 
     /// The best unit that 19 of 20 frames carry.
     pub(super) fn unit(&self) -> Unit {
-        let carried = |size: fn(&Raw) -> u16| {
-            self.frames.iter().filter(|frame| size(frame) > 0).count() * 20 >= self.frames.len() * 19
-        };
+        let frames = || self.frames.iter().filter(|frame| frame.events > 0);
+        let all = frames().count();
+        let carried =
+            |size: fn(&Raw) -> u16| frames().filter(|frame| size(frame) > 0).count() * 20 >= all * 19;
         if carried(|frame| frame.tokens) {
             Unit::Tokens
         } else if carried(|frame| frame.tokens_est) {

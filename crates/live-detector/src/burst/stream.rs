@@ -144,6 +144,8 @@ pub struct BurstStream {
     frames: Frames,
     run: Option<Run>,
     ended: bool,
+    /// The silence before the end, once that is known to be a good one.
+    ending: Option<Micros>,
     silence: Option<Silence>,
     /// Groups with positive evidence whose sender is known to have written them at once.
     proven: u8,
@@ -175,6 +177,7 @@ impl BurstStream {
             frames: Frames::default(),
             run: None,
             ended: false,
+            ending: None,
             silence: None,
             proven: 0,
             tally: Tally::default(),
@@ -194,6 +197,17 @@ impl BurstStream {
         self.frame(frame)
     }
 
+    /// Some events were lost: the silence before the next one is not known, nor whether there is one now.
+    pub fn lost(&mut self) {
+        self.frames.lost();
+        self.silence = None;
+    }
+
+    /// Nobody knows whether events were lost: no silence so far proves anything.
+    pub fn doubt(&mut self) {
+        self.silence = None;
+    }
+
     /// Says how late it is, in time since the stream's start: closes what nothing can join any more, and looks
     /// for dead air. `now` must not be later than events that are still to be pushed.
     pub fn tick(&mut self, now: Micros) -> Option<Flag> {
@@ -209,10 +223,20 @@ impl BurstStream {
         self.dead_air(silent)
     }
 
+    /// Ends a stream that came to its end at `at`, for those that teach: the silence before the end is honest.
+    /// Without it a route whose closing events drip in would look dead at the end of each stream.
+    pub fn complete(&mut self, at: Micros) -> Option<Flag> {
+        self.ending = self.silent_for(at).filter(|silence| silence.0 > 0);
+        self.end()
+    }
+
     /// Ends the stream: judges what was still open.
     pub fn end(&mut self) -> Option<Flag> {
         self.ended = true;
         let mut flag = self.frames.finish().and_then(|frame| self.frame(frame));
+        if let (Some(run), Some(silence)) = (&mut self.run, self.ending) {
+            run.push_end(silence);
+        }
         for scale in [Scale::Fine, Scale::Coarse] {
             let group = self.lane(scale).and_then(Lane::finish);
             flag = flag.or(group.and_then(|group| self.judge(scale, &group)));

@@ -127,3 +127,88 @@ fn streams_and_scopes_are_bounded_and_counted() {
     detector.tick(UtcMicros(7_200 * SECOND));
     assert_eq!(detector.view().live_streams, 0);
 }
+
+/// Whether the host does the work at once or the detector does, the signals are the same; until it is done a
+/// sequence goes on with the proved threshold, which is higher.
+#[test]
+fn jobs_may_be_done_elsewhere_and_later() {
+    let run = |jobs: Jobs, mut host: Box<dyn FnMut(&mut Detector)>| {
+        let mut detector = Detector::new(Options { jobs, ..Options::default() });
+        let mut at = 0;
+        for (calls, attempts) in [(100, 1), (100, 1), (25, 2), (25, 2)] {
+            at = turns(&mut detector, at, calls, attempts);
+            host(&mut detector);
+        }
+        let retry = detector.view().watches.into_iter().find(|w| w.signature.name() == "retry-amplification");
+        (detector.take_signals(), retry.unwrap().threshold.unwrap())
+    };
+    let (signals, threshold) = run(Jobs::AtOnce, Box::new(|_| {}));
+    let mut count = 0;
+    let answered = run(
+        Jobs::ByHost,
+        Box::new(move |detector| {
+            let jobs = detector.take_jobs();
+            count += jobs.len();
+            let answers: Vec<_> = jobs.into_iter().rev().map(Job::run).collect();
+            detector.take_answers(answers);
+            assert!(count > 0, "a threshold is wanted");
+        }),
+    );
+    let (late, proved) = run(Jobs::ByHost, Box::new(|_| {}));
+    assert_eq!(states(&signals)[0], SignalState::Onset);
+    assert_eq!(states(&answered.0)[0], SignalState::Onset);
+    assert!((answered.1 / threshold - 1.0).abs() < 1e-9, "{} {threshold}", answered.1);
+    assert!(proved > threshold, "{proved} {threshold}");
+    assert!(late[0].at >= signals[0].at);
+}
+
+/// A detector that knows how an upstream's streams usually come, a new stream of it, and that stream's events.
+fn taught() -> (Detector, Summary, Vec<Delta>) {
+    let scenario = sseismo_simulator::Scenario::parse(
+        "[answer]\nreasoning = { median = 300, sigma = 0.1 }",
+        std::path::Path::new("."),
+    );
+    let mut streams = sseismo_simulator::Simulation::new(&scenario.unwrap());
+    let mut replay = crate::Replay::new(Options::default());
+    for one in streams.by_ref().take(60) {
+        replay.push(one.summary.started_at.unwrap(), &one.summary, &one.deltas);
+    }
+    replay.finish();
+    assert!(replay.take_signals().is_empty());
+    let one = streams.next().unwrap();
+    let mut detector = Detector::with_baselines(Options::default(), replay.detector().save());
+    let summary = Summary { started_at: Some(UtcMicros(0)), ..one.summary };
+    detector.begin(UtcMicros(0), &summary);
+    (detector, summary, one.deltas)
+}
+
+/// A stream that falls silent is dead air; one of which notes were lost may not be silent at all.
+#[test]
+fn what_was_lost_on_the_way_is_no_silence() {
+    for doubtful in [false, true] {
+        let (mut detector, summary, deltas) = taught();
+        let half = deltas.len() / 2;
+        let from = deltas[half - 1].t.unwrap().0;
+        detector.deltas(summary.stream_id, &deltas[..half]);
+        for s in 1..=60 {
+            if doubtful && s == 2 {
+                detector.doubt();
+            }
+            detector.tick(UtcMicros(from + s * SECOND));
+        }
+        let burst = detector.take_signals().iter().any(|signal| signal.detail.signature().name() == "burst");
+        assert_eq!(burst, !doubtful);
+    }
+}
+
+#[test]
+fn gaps_in_the_numbers_are_counted() {
+    let (mut detector, summary, deltas) = taught();
+    detector.deltas(summary.stream_id, &deltas[..50]);
+    detector.deltas(summary.stream_id, &deltas[50..60]);
+    assert_eq!(detector.view().lost_events, 0);
+    detector.deltas(summary.stream_id, &deltas[67..70]);
+    detector.deltas(summary.stream_id, &deltas[60..67]);
+    detector.deltas(summary.stream_id, &deltas[70..72]);
+    assert_eq!(detector.view().lost_events, 7, "what comes late after all is no gap");
+}

@@ -4,7 +4,7 @@
 //! how much is needed. One owner per route: flags of several owners cannot be merged afterwards, though
 //! statistics of independent owners may be added.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::calibration::{EXCURSIONS, Threshold, threshold};
 use super::design::Design;
@@ -21,7 +21,45 @@ const SEED: u64 = 1;
 /// Thresholds that were computed once: about 50 ms each (optimised), then a look-up.
 #[derive(Clone, Debug, Default)]
 pub struct Thresholds {
-    known: BTreeMap<(i32, i32), (Mixture, Threshold)>,
+    known: BTreeMap<Question, Known>,
+    wanted: BTreeSet<Question>,
+    asked: BTreeSet<Question>,
+}
+
+/// What to bet on, and when to alarm.
+pub(crate) type Known = (Mixture, Threshold);
+
+/// p0 and ARL, each by its step on its scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Question {
+    p0: i32,
+    arl: i32,
+}
+
+impl Question {
+    fn new(p0: f64, arl: f64) -> Result<Self, MixtureError> {
+        if !(p0 > 0.0 && p0 < 1.0) {
+            return Err(MixtureError::Baseline(p0));
+        }
+        let question = Self { p0: step_up(p0, P0_PER_DECADE), arl: step_up(arl.max(1.0), ARL_PER_DECADE) };
+        question.mixture().map(|_| question)
+    }
+
+    fn arl(self) -> f64 {
+        at_step(self.arl, ARL_PER_DECADE)
+    }
+
+    fn mixture(self) -> Result<Mixture, MixtureError> {
+        let p0 = at_step(self.p0, P0_PER_DECADE);
+        Design::nearest(p0, self.arl()).against(p0)
+    }
+
+    /// Computes the threshold.
+    pub(crate) fn answer(self) -> Result<Known, MixtureError> {
+        let mixture = self.mixture()?;
+        let threshold = threshold(&mixture, self.arl(), EXCURSIONS, SEED);
+        Ok((mixture, threshold))
+    }
 }
 
 impl Thresholds {
@@ -31,26 +69,47 @@ impl Thresholds {
     /// # Errors
     /// When p0 is not above 0 and at most [`LARGEST_P0`](super::design::LARGEST_P0), rounded up.
     pub fn of(&mut self, p0: f64, arl: f64) -> Result<(Mixture, Threshold), MixtureError> {
-        if !(p0 > 0.0 && p0 < 1.0) {
-            return Err(MixtureError::Baseline(p0));
-        }
-        let (p0_step, p0) = rounded_up(p0, P0_PER_DECADE);
-        let (arl_step, arl) = rounded_up(arl.max(1.0), ARL_PER_DECADE);
-        if let Some(known) = self.known.get(&(p0_step, arl_step)) {
+        let question = Question::new(p0, arl)?;
+        if let Some(known) = self.known.get(&question) {
             return Ok(known.clone());
         }
-        let mixture = Design::nearest(p0, arl).against(p0)?;
-        let threshold = threshold(&mixture, arl, EXCURSIONS, SEED);
-        self.known.insert((p0_step, arl_step), (mixture.clone(), threshold));
-        Ok((mixture, threshold))
+        let known = question.answer()?;
+        self.learn(question, known.clone());
+        Ok(known)
+    }
+
+    /// The same where it is known; else it is wanted from now on.
+    pub(crate) fn known(&mut self, p0: f64, arl: f64) -> Option<Known> {
+        let question = Question::new(p0, arl).ok()?;
+        let known = self.known.get(&question).cloned();
+        if known.is_none() && !self.asked.contains(&question) {
+            self.wanted.insert(question);
+        }
+        known
+    }
+
+    /// What is wanted and nobody works on; from now on somebody does.
+    pub(crate) fn take_wanted(&mut self) -> BTreeSet<Question> {
+        self.asked.extend(&self.wanted);
+        std::mem::take(&mut self.wanted)
+    }
+
+    /// Takes up an answer.
+    pub(crate) fn learn(&mut self, question: Question, known: Known) {
+        self.asked.remove(&question);
+        self.known.insert(question, known);
     }
 }
 
-/// The place on a logarithmic scale and the value there, never below `value` by more than rounding.
-fn rounded_up(value: f64, per_decade: f64) -> (i32, f64) {
+/// The place on a logarithmic scale, whose value is never below `value` by more than rounding.
+fn step_up(value: f64, per_decade: f64) -> i32 {
     #[expect(clippy::cast_possible_truncation, reason = "a few thousand at most")]
     let step = (value.log10() * per_decade - 1e-9).ceil() as i32;
-    (step, 10_f64.powf(f64::from(step) / per_decade))
+    step
+}
+
+fn at_step(step: i32, per_decade: f64) -> f64 {
+    10_f64.powf(f64::from(step) / per_decade)
 }
 
 /// Evidence of one route.

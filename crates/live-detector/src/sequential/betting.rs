@@ -104,6 +104,13 @@ impl Default for LatticeSearch {
 impl LatticeSearch {
     /// Takes a positive count in: bets on it, then remembers it, and proposes anew when it is time.
     pub fn push(&mut self, count: u32) {
+        if let Some(counts) = self.bet(count) {
+            self.propose(find(&counts));
+        }
+    }
+
+    /// Takes a positive count in without proposing: the counts to search when it is time to.
+    pub(crate) fn bet(&mut self, count: u32) -> Option<Vec<u32>> {
         if let Some(hit) = self.proposal.and_then(|lattice| trial(lattice, count)) {
             self.evidence.push(hit);
         }
@@ -112,19 +119,17 @@ impl LatticeSearch {
         }
         self.recent.push_back(count);
         self.since_proposal += 1;
-        if self.since_proposal >= EVERY {
-            self.since_proposal = 0;
-            self.propose();
+        if self.since_proposal < EVERY {
+            return None;
         }
+        self.since_proposal = 0;
+        Some(self.recent.iter().copied().collect())
     }
 
-    fn propose(&mut self) {
-        let mut histogram = BTreeMap::new();
-        for &count in &self.recent {
-            *histogram.entry(count).or_insert(0_u64) += 1;
-        }
-        self.proposal = count_lattice::find(&histogram);
-        if let Some(lattice) = self.proposal {
+    /// Bets on `lattice` from now on.
+    pub(crate) fn propose(&mut self, lattice: Option<Lattice>) {
+        self.proposal = lattice;
+        if let Some(lattice) = lattice {
             self.evidence.bet_on(mixture(lattice));
         }
     }
@@ -139,6 +144,15 @@ impl LatticeSearch {
     pub fn ln_always(&self) -> f64 {
         self.evidence.ln_statistic()
     }
+}
+
+/// The lattice of some counts, as the offline scan sees it.
+pub(crate) fn find(counts: &[u32]) -> Option<Lattice> {
+    let mut histogram = BTreeMap::new();
+    for &count in counts {
+        *histogram.entry(count).or_insert(0_u64) += 1;
+    }
+    count_lattice::find(&histogram)
 }
 
 /// Farthest distance at which a count belongs to one lattice value alone.

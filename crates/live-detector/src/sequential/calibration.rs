@@ -56,7 +56,7 @@ pub fn threshold(mixture: &Mixture, arl: f64, excursions: u32, seed: u64) -> Thr
     for _ in 0..excursions {
         proposal.excursion(mixture, arl, &mut climbs, &mut rng);
     }
-    let estimate = |level: f64| {
+    let estimate = |climbs: &Climbs, level: f64| {
         let alarm = climbs.alarm(level, excursions);
         let cycle = idle + length.mean;
         let relative_error = (alarm.error / alarm.mean).hypot(length.error / cycle);
@@ -67,9 +67,14 @@ pub fn threshold(mixture: &Mixture, arl: f64, excursions: u32, seed: u64) -> Thr
     // 50 halvings: to the resolution of the numbers.
     for _ in 0..50 {
         let middle = f64::midpoint(low, high);
-        if enough(&estimate(f64::exp(middle))) { high = middle } else { low = middle }
+        if enough(&estimate(&climbs, f64::exp(middle))) {
+            high = middle
+        } else {
+            low = middle
+        }
+        climbs.narrow(low.exp(), high.exp());
     }
-    let found = estimate(high.exp());
+    let found = estimate(&climbs, high.exp());
     if found.arl.is_finite() { found } else { Threshold { ln: arl.ln(), arl, relative_error: 0.0 } }
 }
 
@@ -261,18 +266,36 @@ impl Ratio {
 
 /// New heights of the statistic: a threshold above `from` and up to `to` alarms at this moment.
 #[derive(Default)]
-struct Climbs(Vec<[f64; 3]>);
+struct Climbs {
+    /// From, to, weight.
+    open: Vec<[f64; 3]>,
+    /// Sum of the weights, and of their squares, of those that hold every level still asked for.
+    settled: [f64; 2],
+}
 
 impl Climbs {
     fn note(&mut self, from: f64, to: f64, weight: f64) {
-        self.0.push([from, to, weight]);
+        self.open.push([from, to, weight]);
+    }
+
+    /// From now on only levels above `low` and up to `high` are asked for: most climbs hold all of these or none.
+    fn narrow(&mut self, low: f64, high: f64) {
+        let Self { open, settled: [sum, squares] } = self;
+        open.retain(|&[from, to, weight]| {
+            let holds_all = from <= low && high <= to;
+            if holds_all {
+                (*sum, *squares) = (*sum + weight, *squares + weight * weight);
+            }
+            !holds_all && from < high && low < to
+        });
     }
 
     /// Probability at p0 that an excursion reaches `level`: each of `excursions` has at most one weight there.
     fn alarm(&self, level: f64, excursions: u32) -> Estimate {
         let weights =
-            self.0.iter().filter(|[from, to, _]| *from < level && level <= *to).map(|climb| climb[2]);
-        let (sum, squares) = weights.fold((0.0, 0.0), |(sum, squares), w| (sum + w, squares + w * w));
+            self.open.iter().filter(|[from, to, _]| *from < level && level <= *to).map(|climb| climb[2]);
+        let [sum, squares] = self.settled;
+        let (sum, squares) = weights.fold((sum, squares), |(sum, squares), w| (sum + w, squares + w * w));
         Mean { n: f64::from(excursions), sum, squares }.estimate()
     }
 }

@@ -21,11 +21,12 @@ use serde_json::Value;
 use sseismo_analysis::flush::{Flush, Frames, Gap, Grouper};
 use sseismo_analysis::signature::burst::{HEALTHY, MUCH_TOKENS, STALL_MAX, Unit, sends_large_frames};
 use sseismo_analysis::stats::real;
-use sseismo_trace::{Cause, Delta, Detail, Evidence, Micros, UtcMicros};
+use sseismo_trace::{Cause, Delta, Detail, Evidence, Micros, Outcome as End, UtcMicros};
 
 use super::{Alarm, Call, Standing, Watch, write_up};
 use crate::budget::Share;
 use crate::burst::{BurstBaseline, BurstModel, BurstStream, Flag, GROUPS_MIN, Scale, Tally, What};
+use crate::job::{Outcome, Task};
 use crate::sequence::{Hits, Sequence, Step};
 use crate::view::Figure;
 use crate::{Options, Preset};
@@ -48,6 +49,8 @@ pub(super) fn open(options: &Options) -> Box<dyn Watch> {
         baseline: BurstBaseline::default(),
         model: None,
         modelled: 0,
+        wanted: None,
+        asked: false,
         streams: HashMap::new(),
         begun: 0,
         route: Sequence::new(0.0),
@@ -98,6 +101,10 @@ struct Burst {
     model: Option<BurstModel>,
     /// Runs that the baseline had seen when the model was made.
     modelled: u64,
+    /// A model is due: for which run length, from which seed.
+    wanted: Option<(f64, u64)>,
+    /// Somebody makes one.
+    asked: bool,
     streams: HashMap<u64, Live>,
     begun: u64,
     route: Sequence,
@@ -185,17 +192,15 @@ impl Burst {
         }
     }
 
-    /// Makes the model, or lets it follow a changed budget.
+    /// Wants a model when what was seen has doubled, and lets the one there is follow a changed budget.
     fn model(&mut self, share: &Share<'_>) {
         let pace = self.pace().unwrap_or(Micros(1_000_000));
         let arl = share.budget.split(STATISTICS).run_length(pace);
-        if self.baseline.seen() >= 2 * self.modelled.max(1) || self.model.is_none() {
-            if let Ok(model) = self.baseline.freeze(arl, share.seed) {
-                self.modelled = self.baseline.seen();
-                self.route.set_null(model.hit_rate().upper95);
-                self.model = Some(model);
-            }
-        } else if let Some(model) = &mut self.model
+        let doubled = self.baseline.seen() >= 2 * self.modelled.max(1) || self.model.is_none();
+        if doubled && self.baseline.ready() && !self.asked {
+            self.wanted = Some((arl, share.seed));
+        }
+        if let Some(model) = &mut self.model
             && (arl / model.arl()).ln().abs() > 0.1
         {
             *model = model.at(arl);
@@ -286,7 +291,11 @@ impl Watch for Burst {
     fn end(&mut self, call: &Call<'_>) {
         let id = call.summary.stream_id;
         self.with(id, call.at, |live, fixed| {
-            let flag = live.state.end().map(|flag| (call.at, flag));
+            let ended = match call.summary.outcome {
+                End::Completed | End::Incomplete => live.state.complete(Micros(call.at.0 - call.started.0)),
+                _ => live.state.end(),
+            };
+            let flag = ended.map(|flag| (call.at, flag));
             let groups = live.groups.as_mut().map(|groups| groups.finish()).unwrap_or_default();
             let mut late = None;
             for group in groups.iter().flatten() {
@@ -314,6 +323,19 @@ impl Watch for Burst {
         }
     }
 
+    fn lost(&mut self, stream_id: u64) {
+        if let Some(live) = self.streams.get_mut(&stream_id) {
+            live.state.lost();
+            if let Some(groups) = &mut live.groups {
+                groups.frames.lost();
+            }
+        }
+    }
+
+    fn doubt(&mut self) {
+        self.streams.values_mut().for_each(|live| live.state.doubt());
+    }
+
     fn forget(&mut self, stream_id: u64) {
         self.streams.remove(&stream_id);
     }
@@ -325,6 +347,22 @@ impl Watch for Burst {
         let mut part = Share { budget, thresholds: &mut *share.thresholds, seed: share.seed };
         self.route.share(&mut part);
         self.fixed.share(&mut part);
+    }
+
+    fn task(&mut self) -> Option<Task> {
+        let (arl, seed) = self.wanted.take()?;
+        self.asked = true;
+        Some(Task::Model { baseline: Box::new(self.baseline.clone()), arl, seed })
+    }
+
+    fn done(&mut self, outcome: Outcome) {
+        let Outcome::Model(model, seen) = outcome else { return };
+        self.asked = false;
+        if let Some(model) = model {
+            self.modelled = seen;
+            self.route.set_null(model.hit_rate().upper95);
+            self.model = Some(model);
+        }
     }
 
     fn ready(&self) -> bool {

@@ -2,9 +2,13 @@
 //!
 //! **Observation**: a pile, as offline: deep calls of which any 3 s hold more than 6. Its calls share their
 //! fate, so a pile is one flag: set when its p50 or p90 time to the first token is 1.5 times that of the deep
-//! calls outside of piles, or when 429s are commoner by 20 points.
+//! calls outside of piles, or when 429s are commoner by 20 points, and when so many slow or refused calls are
+//! drawn from those outside with a chance of at most 2 %. The second condition matters: a few calls outside
+//! are slow as well, since they come while a pile waits, and of ten calls two such are enough to move the p90.
 //! **Null**: how often calls that were in no pile look like that, taken together in the order in which they
-//! came, as many as a pile has: an upper limit. No healthy pile needs to be seen first.
+//! came, as many as a pile has: an upper limit. No healthy pile needs to be seen first. Piles that come before
+//! there are enough such groups wait, the last 64 of them, and are judged then: calls outside of piles come
+//! slowly, and a limit that was there from the start is seen no later for that.
 //! **Deep**: as offline: effort `high` or above; without an effort, a prompt size whose calls took 1,000
 //! reasoning tokens at the median.
 //! **Signal**: needs 30 % of the piles since the change began.
@@ -18,6 +22,8 @@ use serde_json::Value;
 use sseismo_analysis::signature::concurrency::{CALLS, DEEP_TOKENS, HARM, LEARNED_FROM, WINDOW, deep_effort};
 use sseismo_analysis::signature::time_to_first_token;
 use sseismo_analysis::stats::quantile::of_sorted;
+use sseismo_analysis::stats::real;
+use sseismo_analysis::stats::tail::ln_binomial;
 use sseismo_trace::{Detail, Micros, Summary, UtcMicros};
 
 use super::flagged::Flagged;
@@ -35,6 +41,10 @@ const GROUPS: u64 = 20;
 const LEAST: f64 = 0.3;
 /// 429s of a pile are harm when they are commoner than elsewhere by this.
 const THROTTLED: f64 = 0.2;
+/// A pile is flagged only when calls outside of piles would look so with at most this chance.
+const CHANCE: f64 = 0.02;
+/// Piles that wait to be judged.
+const WAITING: usize = 64;
 /// A pile that goes on and on is cut after so many calls: each cut is one observation.
 const LARGEST: usize = 64;
 /// Calls that are followed at once; more are not looked at.
@@ -53,6 +63,7 @@ pub(super) fn open(options: &Options) -> Box<dyn Watch> {
         window: VecDeque::new(),
         calls: HashMap::new(),
         piles: VecDeque::new(),
+        waiting: VecDeque::new(),
         number: 0,
         last_crowded: None,
         group: Vec::new(),
@@ -109,6 +120,8 @@ struct Concurrency {
     calls: HashMap<u64, Open>,
     /// Piles of which something is still unknown, oldest first.
     piles: VecDeque<Pile>,
+    /// Piles of which everything is known, from before there was a null.
+    waiting: VecDeque<(UtcMicros, Pile)>,
     number: u64,
     last_crowded: Option<UtcMicros>,
     /// Calls outside of piles that wait for their group to be full.
@@ -146,11 +159,11 @@ impl Known {
 
     /// Whether these calls fare worse than those outside of piles.
     fn harmed(&self, fates: &[Fate]) -> bool {
-        let mut throttled = Hits::default();
+        let mut refused = Hits::default();
         for fate in fates {
-            throttled.push(fate.throttled);
+            refused.push(fate.throttled);
         }
-        if throttled.share() >= self.throttled.share() + THROTTLED {
+        if refused.share() >= self.throttled.share() + THROTTLED && is_rare(refused, self.throttled) {
             return true;
         }
         let mut ttfts: Vec<f64> = fates.iter().filter_map(|fate| fate.ttft).collect();
@@ -159,10 +172,22 @@ impl Known {
         }
         ttfts.sort_by(f64::total_cmp);
         let others = self.others();
-        [0.5, 0.9]
-            .into_iter()
-            .any(|q| others.quantile(q).is_some_and(|usual| of_sorted(&ttfts, q) >= HARM[0] * usual))
+        [0.5, 0.9].into_iter().any(|q| {
+            let Some(slow) = others.quantile(q).map(|usual| HARM[0] * usual) else { return false };
+            let above = ttfts.len() - ttfts.partition_point(|ttft| *ttft <= slow);
+            of_sorted(&ttfts, q) >= slow
+                && is_rare(
+                    Hits { hits: above as u64, n: ttfts.len() as u64 },
+                    Hits { hits: others.above(slow), n: others.count() },
+                )
+        })
     }
+}
+
+/// Whether calls like those outside of piles show as much with a chance of at most [`CHANCE`].
+fn is_rare(seen: Hits, outside: Hits) -> bool {
+    let usual = (real(outside.hits) + 1.0) / (real(outside.n) + 2.0);
+    ln_binomial(seen.hits, seen.n, usual) <= CHANCE.ln()
 }
 
 /// A prompt's size as a power of two.
@@ -246,6 +271,7 @@ impl Concurrency {
                 self.known.groups.push(harmed, Step::Rest);
                 self.group.clear();
                 self.set_null();
+                self.flag();
             }
         }
         self.known.learn(fate);
@@ -262,12 +288,23 @@ impl Concurrency {
             }
             let Some(pile) = self.piles.pop_front() else { return };
             self.group_size = pile.fates.len().clamp(CALLS + 1, LARGEST);
-            if !self.ready() {
-                continue;
+            if self.waiting.len() == WAITING {
+                self.waiting.pop_front();
             }
+            self.waiting.push_back((now, pile));
+            self.flag();
+        }
+    }
+
+    /// Flags the piles that wait, once there is a null.
+    fn flag(&mut self) {
+        if !self.ready() {
+            return;
+        }
+        for (at, pile) in std::mem::take(&mut self.waiting) {
             let harmed = self.known.harmed(&pile.fates);
             let quiet = self.sequence.hits().hits == 0;
-            self.sequence.push(now, harmed);
+            self.sequence.push(at, harmed);
             if harmed {
                 self.largest = pile.calls.max(if quiet { 0 } else { self.largest });
             }
@@ -351,7 +388,11 @@ impl Flagged for Concurrency {
     }
 
     fn bytes(&self) -> usize {
-        let piles = self.piles.iter().map(|pile| size_of::<Pile>() + size_of_val(pile.fates.as_slice()));
+        let piles = self
+            .piles
+            .iter()
+            .chain(self.waiting.iter().map(|(_, pile)| pile))
+            .map(|pile| size_of::<Pile>() + size_of_val(pile.fates.as_slice()));
         size_of_val(self)
             + self.known.sizes.values().map(Sketch::bytes).sum::<usize>()
             + self.known.current.bytes()

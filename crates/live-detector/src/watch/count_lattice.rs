@@ -19,6 +19,7 @@ use sseismo_trace::{Detail, Evidence, Micros, UtcMicros};
 use super::{Alarm, Call, Standing, Watch};
 use crate::Options;
 use crate::budget::{Budget, Share};
+use crate::job::{Outcome, Task};
 use crate::sequence::{Hits, Pace};
 use crate::sequential::betting::{LOOK_BACK, LatticeBet, LatticeSearch};
 use crate::view::Figure;
@@ -41,6 +42,7 @@ pub(super) fn open(_: &Options) -> Box<dyn Watch> {
     Box::new(CountLattice {
         known: LatticeBet::new(FIELD),
         search: LatticeSearch::default(),
+        wanted: None,
         won_before: 0.0,
         counts: 0,
         trials: Pace::default(),
@@ -56,6 +58,8 @@ pub(super) fn open(_: &Options) -> Box<dyn Watch> {
 struct CountLattice {
     known: LatticeBet,
     search: LatticeSearch,
+    /// Counts in which a lattice is to be looked for.
+    wanted: Option<Vec<u32>>,
     /// Logarithm of the search's evidence when it proposed anew.
     won_before: f64,
     counts: u64,
@@ -91,12 +95,19 @@ impl CountLattice {
         self.budget.map_or(f64::INFINITY, |budget| budget.split(STATISTICS).run_length(pace).ln())
     }
 
+    /// Bets on a count, and wants a new proposal when it is time.
+    fn search(&mut self, count: u32) {
+        if let Some(counts) = self.search.bet(count) {
+            self.wanted = Some(counts);
+        }
+    }
+
     /// Bets on what was proposed. Evidence counts from the proposal on: what was won on another lattice, perhaps
     /// an innocent one, speaks not for this.
-    fn search(&mut self, count: u32) {
+    fn propose(&mut self, lattice: Option<Lattice>) {
         let before = self.search.proposal();
-        self.search.push(count);
-        if self.search.proposal() != before {
+        self.search.propose(lattice);
+        if lattice != before {
             self.won_before = self.search.ln_always();
         }
     }
@@ -179,6 +190,16 @@ impl Watch for CountLattice {
 
     fn share(&mut self, share: &mut Share<'_>) {
         self.budget = Some(share.budget);
+    }
+
+    fn task(&mut self) -> Option<Task> {
+        self.wanted.take().map(Task::Lattice)
+    }
+
+    fn done(&mut self, outcome: Outcome) {
+        if let Outcome::Lattice(lattice) = outcome {
+            self.propose(lattice);
+        }
     }
 
     fn ready(&self) -> bool {

@@ -9,6 +9,7 @@ use sseismo_trace::{Cause, Delta, Detail, Micros, UtcMicros};
 
 use super::{Alarm, Call, Standing, Watch};
 use crate::budget::Share;
+use crate::job::{Outcome, Task};
 use crate::sequence::Sequence;
 use crate::view::Figure;
 
@@ -27,6 +28,12 @@ pub(crate) trait Flagged: fmt::Debug + Send {
     fn tick(&mut self, _: UtcMicros) {}
     /// See [`Watch::forget`].
     fn forget(&mut self, _stream_id: u64) {}
+    /// See [`Watch::task`].
+    fn task(&mut self) -> Option<Task> {
+        None
+    }
+    /// See [`Watch::done`].
+    fn done(&mut self, _: Outcome) {}
     /// The sequence.
     fn sequence(&self) -> &Sequence;
     /// The same, to be told its budget.
@@ -78,6 +85,14 @@ impl<F: Flagged> Watch for F {
 
     fn share(&mut self, share: &mut Share<'_>) {
         self.sequence_mut().share(share);
+    }
+
+    fn task(&mut self) -> Option<Task> {
+        Flagged::task(self)
+    }
+
+    fn done(&mut self, outcome: Outcome) {
+        Flagged::done(self, outcome);
     }
 
     fn ready(&self) -> bool {

@@ -25,6 +25,7 @@ use sseismo_trace::Detail;
 
 use super::flagged::Flagged;
 use super::{Call, Watch, write_up};
+use crate::job::{Outcome, Task};
 use crate::sequence::{Hits, Sequence, Step, upper_limit};
 use crate::sketch::Sketch;
 use crate::view::Figure;
@@ -55,6 +56,7 @@ pub(super) fn open(options: &Options) -> Box<dyn Watch> {
     Box::new(SizeWindow {
         known: Known::default(),
         calls: 0,
+        wanted: false,
         bet: None,
         sessions: HashSet::new(),
         sequence: Sequence::moving(0.0),
@@ -62,7 +64,7 @@ pub(super) fn open(options: &Options) -> Box<dyn Watch> {
 }
 
 /// Latencies by cell of prompt sizes.
-type Cells = BTreeMap<i32, Sketch>;
+pub(crate) type Cells = BTreeMap<i32, Sketch>;
 
 /// What was learned.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -78,7 +80,7 @@ struct Known {
 
 /// A window that is bet on.
 #[derive(Clone, Debug)]
-struct Bet {
+pub(crate) struct Bet {
     window: [i32; 2],
     flanks: [[i32; 2]; 2],
     /// Slower than this is slow, s.
@@ -99,6 +101,8 @@ struct SizeWindow {
     known: Known,
     /// Since the last scan.
     calls: u64,
+    /// A scan is due.
+    wanted: bool,
     bet: Option<Bet>,
     sessions: HashSet<u64>,
     sequence: Sequence,
@@ -125,14 +129,18 @@ impl Known {
         }
     }
 
-    /// Both epochs.
-    fn merged(&self) -> Cells {
-        let mut cells = self.previous.clone();
-        for (cell, sketch) in &self.current {
-            cells.entry(*cell).or_default().merge(sketch);
-        }
-        cells
+    fn epochs(&self) -> [Cells; 2] {
+        [self.previous.clone(), self.current.clone()]
     }
+}
+
+/// Both epochs.
+fn merged([previous, current]: &[Cells; 2]) -> Cells {
+    let mut cells = previous.clone();
+    for (cell, sketch) in current {
+        cells.entry(*cell).or_default().merge(sketch);
+    }
+    cells
 }
 
 /// The latencies of a range of cells.
@@ -142,10 +150,12 @@ fn range(cells: &Cells, [lo, hi]: [i32; 2]) -> Sketch {
     sum
 }
 
-/// The most striking window; its p is one-sided and not corrected for the search.
-fn propose(cells: &Cells) -> Option<(f64, Bet)> {
+/// The most striking window that is worth a bet; its p is one-sided and not corrected for the search.
+pub(crate) fn propose(epochs: &[Cells; 2]) -> Option<Bet> {
+    let cells = &merged(epochs);
     let windows = cells.keys().flat_map(|lo| (1..=WIDEST).map(move |width| (*lo, width)));
-    windows.filter_map(|(lo, width)| test(cells, lo, width)).min_by(|a, b| a.0.total_cmp(&b.0))
+    let best = windows.filter_map(|(lo, width)| test(cells, lo, width)).min_by(|a, b| a.0.total_cmp(&b.0));
+    best.filter(|(p, _)| *p <= WORTH).map(|(_, bet)| bet)
 }
 
 /// One window against its flanks, as wide and one cell apart.
@@ -201,13 +211,17 @@ impl Bet {
 }
 
 impl SizeWindow {
-    /// Proposes a window, unless a signal holds on to one.
+    /// Wants a new proposal, unless a signal holds on to one.
     fn scan(&mut self) {
         self.calls = 0;
-        if self.sequence.raised() || self.known.calls < EVERY {
+        self.wanted = !self.sequence.raised() && self.known.calls >= EVERY;
+    }
+
+    /// Takes up a proposal.
+    fn found(&mut self, found: Option<Bet>) {
+        if self.sequence.raised() {
             return;
         }
-        let found = propose(&self.known.merged()).filter(|(p, _)| *p <= WORTH).map(|(_, bet)| bet);
         let same = |bet: &Bet| self.bet.as_ref().is_some_and(|old| old.window == bet.window);
         match found {
             Some(bet) if same(&bet) => {}
@@ -264,6 +278,16 @@ impl Flagged for SizeWindow {
         }
     }
 
+    fn task(&mut self) -> Option<Task> {
+        std::mem::take(&mut self.wanted).then(|| Task::Window(self.known.epochs()))
+    }
+
+    fn done(&mut self, outcome: Outcome) {
+        if let Outcome::Window(bet) = outcome {
+            self.found(bet.map(|bet| *bet));
+        }
+    }
+
     fn sequence(&self) -> &Sequence {
         &self.sequence
     }
@@ -283,7 +307,7 @@ impl Flagged for SizeWindow {
     }
 
     fn figures(&self) -> Vec<Figure> {
-        let all = range(&self.known.merged(), [i32::MIN, i32::MAX]);
+        let all = range(&merged(&self.known.epochs()), [i32::MIN, i32::MAX]);
         let mut figures: Vec<Figure> = [(0.5, "p50"), (0.9, "p90")]
             .into_iter()
             .filter_map(|(q, name)| Some(Figure::new(format!("latency {name}"), all.quantile(q)?, "s")))

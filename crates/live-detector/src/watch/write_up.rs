@@ -64,6 +64,7 @@ trait Look: std::fmt::Debug + Default + Send {
     fn begin(&mut self, _: &Call<'_>) {}
     fn deltas(&mut self, _stream_id: u64, _started: UtcMicros, _deltas: &[Delta]) {}
     fn end(&mut self, _: &Call<'_>) {}
+    fn lost(&mut self, _stream_id: u64) {}
     fn forget(&mut self, _stream_id: u64) {}
     /// What it counts now, and when it last counted something.
     fn value(&self) -> (f64, UtcMicros);
@@ -108,6 +109,10 @@ impl<L: Look> Watch for Rule<L> {
 
     fn tick(&mut self, now: UtcMicros) {
         self.held = self.held.filter(|held| now.0 - held.0 < STANDS);
+    }
+
+    fn lost(&mut self, stream_id: u64) {
+        self.look.lost(stream_id);
     }
 
     fn forget(&mut self, stream_id: u64) {
@@ -265,6 +270,12 @@ impl Look for Bursts {
             }
         }
         self.streams.remove(&id);
+    }
+
+    fn lost(&mut self, stream_id: u64) {
+        if let Some(groups) = self.streams.get_mut(&stream_id) {
+            groups.frames.lost();
+        }
     }
 
     fn forget(&mut self, stream_id: u64) {

@@ -4,9 +4,10 @@
 //! In: notes. Out: signals to the feed, to JSON Lines and to the dataset; metrics; a snapshot of the detector
 //! about once a second for those who look. What the detector learned is kept in the dataset's folder.
 //!
-//! The thread never stands in the way: notes that do not fit into its queue are dropped and counted. Notes
-//! come up to half a second after their events, so silence is judged as of a second ago: it is only silence
-//! if no note is still on its way.
+//! The thread never stands in the way: notes that do not fit into its queue are dropped and counted. It is only
+//! silence if no note is still on its way: notes come up to half a second after their events, so silence is judged
+//! as of a second ago, or as of as long ago as a note has lately been late ([`lateness`]). When notes were dropped,
+//! no silence so far proves anything. What takes milliseconds is done on another thread ([`worker`]).
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use sseismo_capture::tap::Note;
-use sseismo_live_detector::{Baselines, Detector, Options, Preset, State, View};
+use sseismo_live_detector::{Baselines, Detector, Jobs, Options, Preset, State, View};
 use sseismo_router::admin::{Admin, Health};
 use sseismo_router::feed::Feed;
 use sseismo_router::metrics::{DetectorState, Loss, Meter, Metrics};
@@ -32,6 +33,12 @@ use tokio::net::TcpListener;
 use crate::clock;
 use crate::recording::{Listened, parse_time, tell};
 
+mod lateness;
+mod worker;
+
+use lateness::Lateness;
+use worker::Worker;
+
 /// Signals that a listener may be away for.
 const KEPT_SIGNALS: usize = 1_024;
 
@@ -39,8 +46,6 @@ const KEPT_SIGNALS: usize = 1_024;
 const TICK: i64 = 1_000_000;
 /// The same as a wait: short, so that ticks come on time.
 const WAIT: Duration = Duration::from_millis(250);
-/// Notes come this much late at most, µs: the tap gathers events for half a second.
-const LATE: i64 = 1_000_000;
 /// Notes that are read before a tick, however many more there are.
 const BEFORE_TICK: usize = 4_096;
 
@@ -127,6 +132,7 @@ impl Detection {
         Options {
             false_alarm_every: Micros(every),
             preset,
+            jobs: Jobs::ByHost,
             seed: clock::now().0.cast_unsigned(),
             ..Options::default()
         }
@@ -175,6 +181,8 @@ impl Detecting {
         };
         let host = Host {
             detector,
+            worker: Worker::start()?,
+            lateness: Lateness::default(),
             meter: self.metrics.meter(),
             feed: self.feed.clone(),
             metrics: Arc::clone(&self.metrics),
@@ -255,6 +263,8 @@ fn follow(notes: &Receiver<Note>, mut host: Host) -> Told {
 /// The detector and everybody whom it tells.
 struct Host {
     detector: Detector,
+    worker: Worker,
+    lateness: Lateness,
     meter: Meter,
     feed: Feed,
     metrics: Arc<Metrics>,
@@ -282,6 +292,7 @@ impl Host {
                 self.detector.begin(at, summary);
             }
             Note::Events { stream_id, deltas, .. } => {
+                self.lateness.note(clock::now(), self.detector.started(*stream_id), deltas);
                 self.meter.deltas(*stream_id, deltas);
                 self.detector.deltas(*stream_id, deltas);
             }
@@ -294,7 +305,11 @@ impl Host {
     }
 
     fn tick(&mut self, now: UtcMicros) {
-        self.detector.tick(UtcMicros(now.0 - LATE));
+        self.worker.exchange(&mut self.detector);
+        if self.lateness.lost(self.missed.load(Ordering::Relaxed)) {
+            self.detector.doubt();
+        }
+        self.detector.tick(self.lateness.settled(now));
         self.tell();
         while let Some(other) = self.others.as_ref().and_then(|others| others.try_recv().ok()) {
             self.keep(other);

@@ -55,9 +55,11 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, board: &Board) {
 }
 
 fn summary(view: &View) -> String {
-    let lost = match (view.evicted_scopes, view.stray_deltas) {
-        (0, 0) => String::new(),
-        (scopes, deltas) => format!(" · {scopes} scopes evicted, {deltas} events without a stream"),
+    let lost = match (view.evicted_scopes, view.stray_deltas, view.lost_events) {
+        (0, 0, 0) => String::new(),
+        (scopes, deltas, lost) => {
+            format!(" · {scopes} scopes evicted, {deltas} events without a stream, {lost} events lost")
+        }
     };
     format!(
         "{} streams live · {} scopes · one false alarm per {}, shared by {} watches{lost}",

@@ -3,18 +3,20 @@
 //! In: any file that can be imported. Out: updates, at the recorded pace times a factor. Streams overlap as they
 //! did; one without a start time cannot be placed and is left out and counted.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use sseismo_capture::import;
 use sseismo_live_detector::{Options, Replay};
 use sseismo_trace::{Delta, Micros, SignalState, Summary, UtcMicros};
 
 use super::{Speed, Update};
 use crate::reading::Reading;
+use crate::spool::Spool;
 
 /// Recorded time between two looks, µs: the detector's own tick.
 const TICK: i64 = 1_000_000;
@@ -29,19 +31,11 @@ const STILL: i64 = 3_600_000_000;
 /// Silence after the last stream, µs: signals that nothing speaks for any more clear in it.
 const AFTER: i64 = 120_000_000;
 
-/// A stream that waits for its time.
-#[derive(Debug)]
-struct Taped {
-    started: UtcMicros,
-    summary: Summary,
-    deltas: Vec<Delta>,
-}
-
 /// Everything that can be played.
 #[derive(Debug)]
 pub(super) struct Tape {
-    /// In the order of their starts.
-    streams: Vec<Taped>,
+    /// On disk: memory grows with what runs at once.
+    streams: Spool,
     /// Streams that cannot be placed in time.
     unplaced: usize,
 }
@@ -49,38 +43,42 @@ pub(super) struct Tape {
 /// Reads what is at `path`.
 pub(super) fn read(path: &Path) -> anyhow::Result<Tape> {
     let mut reading = Reading::new(&[path.to_owned()], import::Options::default())?;
-    let mut tape = Tape { streams: Vec::new(), unplaced: 0 };
+    let mut streams = Spool::new().context("cannot make a temporary file for the streams")?;
+    let (mut unplaced, mut failed) = (0, None);
     let inputs = reading.read(&mut |_, stream| match stream.summary.started_at {
-        None => tape.unplaced += 1,
-        Some(started) => {
-            let (summary, deltas) = (stream.summary.clone(), stream.deltas.to_vec());
-            tape.streams.push(Taped { started, summary, deltas });
-        }
+        None => unplaced += 1,
+        Some(_) if failed.is_none() => failed = streams.push(stream.summary, stream.deltas).err(),
+        Some(_) => {}
     });
+    if let Some(error) = failed {
+        return Err(error).context("cannot spool the streams to a temporary file");
+    }
     reading.tell_errors(&inputs);
-    match (tape.streams.is_empty(), tape.unplaced) {
+    match (streams.is_empty(), unplaced) {
         (true, 0) => bail!("{}: no streams could be read", path.display()),
         (true, n) => bail!("{}: none of {n} streams has a start time", path.display()),
         (false, _) => {}
     }
-    tape.streams.sort_by_key(|stream| stream.started);
-    Ok(tape)
+    Ok(Tape { streams, unplaced })
 }
 
 /// Plays a tape until its end, or until `stop`.
 pub(super) fn play(
     tape: Tape,
     speed: Speed,
-    false_alarm_every: Duration,
+    options: Options,
     updates: &SyncSender<Update>,
     stop: &AtomicBool,
 ) {
     let _ = updates.send(Update::Status(String::new()));
-    let every = Micros(i64::try_from(false_alarm_every.as_micros()).unwrap_or(i64::MAX));
-    let replay = Replay::new(Options { false_alarm_every: every, ..Options::default() });
-    let mut player = Player { replay, speed, updates, stop, viewed: None, onsets: 0 };
+    let mut player = Player::new(options, speed, updates, stop);
     let streams = tape.streams.len();
-    player.all(tape.streams);
+    let played = tape.streams.read(|started, summary, deltas| player.stream(started, summary, deltas));
+    if let Err(error) = played {
+        let _ = updates.send(Update::End(Err(format!("cannot read the spooled streams back: {error}"))));
+        return;
+    }
+    player.finish();
     let unplaced = match tape.unplaced {
         0 => String::new(),
         n => format!("; {n} without a start time were left out"),
@@ -94,25 +92,34 @@ struct Player<'a> {
     speed: Speed,
     updates: &'a SyncSender<Update>,
     stop: &'a AtomicBool,
+    now: Option<UtcMicros>,
     viewed: Option<UtcMicros>,
     onsets: usize,
 }
 
-impl Player<'_> {
-    fn all(&mut self, streams: Vec<Taped>) {
-        let mut now: Option<UtcMicros> = None;
-        for Taped { started, summary, deltas } in streams {
-            if let Some(now) = now {
-                self.pass(now, started);
-            }
-            if self.stop.load(Ordering::Relaxed) {
-                return;
-            }
-            self.replay.push(started, &summary, &deltas);
-            self.tell();
-            now = Some(started);
+impl<'a> Player<'a> {
+    fn new(options: Options, speed: Speed, updates: &'a SyncSender<Update>, stop: &'a AtomicBool) -> Self {
+        let replay = Replay::new(options);
+        Self { replay, speed, updates, stop, now: None, viewed: None, onsets: 0 }
+    }
+
+    /// Plays what happens before a stream starts, and starts it.
+    fn stream(&mut self, started: UtcMicros, summary: &Summary, deltas: &[Delta]) -> ControlFlow<()> {
+        if let Some(now) = self.now {
+            self.pass(now, started);
         }
-        let Some(mut now) = now else { return };
+        if self.stop.load(Ordering::Relaxed) {
+            return ControlFlow::Break(());
+        }
+        self.replay.push(started, summary, deltas);
+        self.tell();
+        self.now = Some(started);
+        ControlFlow::Continue(())
+    }
+
+    /// Plays to the end of the last stream, and a while of silence.
+    fn finish(&mut self) {
+        let Some(mut now) = self.now else { return };
         while self.replay.is_running() && !self.stop.load(Ordering::Relaxed) {
             let next = UtcMicros(now.0 + TICK);
             self.pass(now, next);
@@ -179,30 +186,25 @@ mod tests {
 
     use super::*;
 
-    fn taped(start_s: i64) -> Taped {
-        let started = UtcMicros(start_s * 1_000_000);
-        let summary = Summary {
+    fn summary(start_s: i64) -> Summary {
+        Summary {
             stream_id: start_s.unsigned_abs(),
-            started_at: Some(started),
+            started_at: Some(UtcMicros(start_s * 1_000_000)),
             t_end: Some(Micros(3_000_000)),
             ..Summary::default()
-        };
-        Taped { started, summary, deltas: Vec::new() }
+        }
     }
 
     #[test]
     fn time_passes_to_the_end_of_the_last_stream_and_a_night_is_not_waited_out() {
         let (updates, seen) = sync_channel(100_000);
         let stop = AtomicBool::new(false);
-        let mut player = Player {
-            replay: Replay::new(Options::default()),
-            speed: Speed::Times(1e6),
-            updates: &updates,
-            stop: &stop,
-            viewed: None,
-            onsets: 0,
-        };
-        player.all(vec![taped(10), taped(11), taped(40_000)]);
+        let mut player = Player::new(Options::default(), Speed::Times(1e6), &updates, &stop);
+        for start_s in [10, 11, 40_000] {
+            let summary = summary(start_s);
+            assert!(player.stream(UtcMicros(start_s * 1_000_000), &summary, &[]).is_continue());
+        }
+        player.finish();
         let views: Vec<_> = seen
             .try_iter()
             .filter_map(|update| match update {

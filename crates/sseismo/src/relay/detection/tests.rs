@@ -29,6 +29,8 @@ fn host(dataset: Option<PathBuf>) -> (Host, Lines) {
     let lines = Lines::default();
     let host = Host {
         detector: Detector::new(Options::default()),
+        worker: Worker::start().unwrap(),
+        lateness: Lateness::default(),
         meter: metrics.meter(),
         feed,
         metrics,

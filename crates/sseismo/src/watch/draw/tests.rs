@@ -43,6 +43,7 @@ fn view(at: i64, value: f64) -> View {
         evicted_scopes: 0,
         evicted_streams: 0,
         stray_deltas: 0,
+        lost_events: 0,
         rejected_baselines: 0,
         watches: vec![
             watch("gpt-5.5", SignatureId::Concurrency, State::Learning, 1.0),

@@ -1,6 +1,7 @@
 //! Streams in any order to streams in the order of their starts, through a temporary file.
 
 use std::io::{BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
+use std::ops::ControlFlow;
 
 use sseismo_trace::{Delta, Summary, UtcMicros};
 
@@ -17,7 +18,7 @@ struct Entry {
 
 /// Streams on disk; 24 bytes of each in memory.
 #[derive(Debug)]
-pub(super) struct Spool {
+pub(crate) struct Spool {
     file: BufWriter<std::fs::File>,
     entries: Vec<Entry>,
     length: u64,
@@ -28,13 +29,13 @@ pub(super) struct Spool {
 
 impl Spool {
     /// An empty one; its file has no name and goes with it.
-    pub(super) fn new() -> std::io::Result<Self> {
+    pub(crate) fn new() -> std::io::Result<Self> {
         let file = BufWriter::new(tempfile::tempfile()?);
         Ok(Self { file, entries: Vec::new(), length: 0, free: 0, undated: 0 })
     }
 
     /// Takes in a stream.
-    pub(super) fn push(&mut self, summary: &Summary, deltas: &[Delta]) -> std::io::Result<()> {
+    pub(crate) fn push(&mut self, summary: &Summary, deltas: &[Delta]) -> std::io::Result<()> {
         let bytes = serde_json::to_vec(&(summary, deltas))?;
         self.file.write_all(&bytes)?;
         let started = summary.started_at.map_or(self.free, |at| at.0);
@@ -50,12 +51,27 @@ impl Spool {
     }
 
     /// Streams without a start.
-    pub(super) fn undated(&self) -> u64 {
+    pub(crate) fn undated(&self) -> u64 {
         self.undated
     }
 
-    /// Hands every stream to `take`, the earliest first.
-    pub(super) fn read(self, mut take: impl FnMut(UtcMicros, &Summary, &[Delta])) -> anyhow::Result<()> {
+    /// Whether there is no stream.
+    #[cfg(feature = "watch")]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Streams in it.
+    #[cfg(feature = "watch")]
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Hands every stream to `take`, the earliest first, until it breaks off.
+    pub(crate) fn read(
+        self,
+        mut take: impl FnMut(UtcMicros, &Summary, &[Delta]) -> ControlFlow<()>,
+    ) -> anyhow::Result<()> {
         let mut entries = self.entries;
         entries.sort_by_key(|entry| (entry.started, entry.offset));
         let mut file = BufReader::new(self.file.into_inner().map_err(std::io::IntoInnerError::into_error)?);
@@ -65,7 +81,9 @@ impl Spool {
             bytes.resize(entry.length, 0);
             file.read_exact(&mut bytes)?;
             let (summary, deltas): (Summary, Vec<Delta>) = serde_json::from_slice(&bytes)?;
-            take(UtcMicros(entry.started), &summary, &deltas);
+            if take(UtcMicros(entry.started), &summary, &deltas).is_break() {
+                break;
+            }
         }
         Ok(())
     }
@@ -89,7 +107,11 @@ mod tests {
         }
         assert_eq!(spool.undated(), 2);
         let mut seen = Vec::new();
-        spool.read(|started, summary, _| seen.push((started.0, summary.stream_id))).unwrap();
-        assert_eq!(seen, [(0, 2), (7, 3), (50, 1), (6_000_000, 4), (30_000_000, 5)]);
+        let take = |started: UtcMicros, summary: &Summary, _: &[Delta]| {
+            seen.push((started.0, summary.stream_id));
+            if seen.len() == 4 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        spool.read(take).unwrap();
+        assert_eq!(seen, [(0, 2), (7, 3), (50, 1), (6_000_000, 4)]);
     }
 }
