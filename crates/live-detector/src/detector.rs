@@ -197,7 +197,9 @@ impl Detector {
     /// stream's silence counts again from its next event.
     pub fn doubt(&mut self) {
         for (_, watches) in self.scopes.iter_mut() {
-            watches.iter_mut().for_each(|watching| watching.watch.doubt());
+            for watching in watches {
+                watching.watch.doubt();
+            }
         }
     }
 

@@ -84,7 +84,9 @@ impl Replay {
         };
         // Sums of flushes keep the place of their first event: no event is missing for that.
         if summary.events_dropped == 0 {
-            running.deltas.iter_mut().zip(0..).for_each(|(delta, place)| delta.seq = place);
+            for (delta, place) in running.deltas.iter_mut().zip(0..) {
+                delta.seq = place;
+            }
         }
         self.number += 1;
         self.due.push(Reverse((running.due(), self.number)));

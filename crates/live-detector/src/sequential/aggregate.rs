@@ -102,10 +102,9 @@ impl Thresholds {
 }
 
 /// The place on a logarithmic scale, whose value is never below `value` by more than rounding.
+#[expect(clippy::cast_possible_truncation, reason = "a few thousand at most")]
 fn step_up(value: f64, per_decade: f64) -> i32 {
-    #[expect(clippy::cast_possible_truncation, reason = "a few thousand at most")]
-    let step = (value.log10() * per_decade - 1e-9).ceil() as i32;
-    step
+    (value.log10() * per_decade - 1e-9).ceil() as i32
 }
 
 fn at_step(step: i32, per_decade: f64) -> f64 {

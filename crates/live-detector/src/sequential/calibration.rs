@@ -68,9 +68,9 @@ pub fn threshold(mixture: &Mixture, arl: f64, excursions: u32, seed: u64) -> Thr
     for _ in 0..50 {
         let middle = f64::midpoint(low, high);
         if enough(&estimate(&climbs, f64::exp(middle))) {
-            high = middle
+            high = middle;
         } else {
-            low = middle
+            low = middle;
         }
         climbs.narrow(low.exp(), high.exp());
     }

@@ -21,12 +21,12 @@ use serde_json::Value;
 use sseismo_analysis::flush::{Flush, Frames, Gap, Grouper};
 use sseismo_analysis::signature::burst::{HEALTHY, MUCH_TOKENS, STALL_MAX, Unit, sends_large_frames};
 use sseismo_analysis::stats::real;
-use sseismo_trace::{Cause, Delta, Detail, Evidence, Micros, Outcome as End, UtcMicros};
+use sseismo_trace::{Cause, Delta, Detail, Evidence, Micros, Outcome, UtcMicros};
 
 use super::{Alarm, Call, Standing, Watch, write_up};
 use crate::budget::Share;
 use crate::burst::{BurstBaseline, BurstModel, BurstStream, Flag, GROUPS_MIN, Scale, Tally, What};
-use crate::job::{Outcome, Task};
+use crate::job::{self, Task};
 use crate::sequence::{Hits, Sequence, Step};
 use crate::view::Figure;
 use crate::{Options, Preset};
@@ -291,9 +291,11 @@ impl Watch for Burst {
     fn end(&mut self, call: &Call<'_>) {
         let id = call.summary.stream_id;
         self.with(id, call.at, |live, fixed| {
-            let ended = match call.summary.outcome {
-                End::Completed | End::Incomplete => live.state.complete(Micros(call.at.0 - call.started.0)),
-                _ => live.state.end(),
+            let is_whole = matches!(call.summary.outcome, Outcome::Completed | Outcome::Incomplete);
+            let ended = if is_whole {
+                live.state.complete(Micros(call.at.0 - call.started.0))
+            } else {
+                live.state.end()
             };
             let flag = ended.map(|flag| (call.at, flag));
             let groups = live.groups.as_mut().map(|groups| groups.finish()).unwrap_or_default();
@@ -333,7 +335,9 @@ impl Watch for Burst {
     }
 
     fn doubt(&mut self) {
-        self.streams.values_mut().for_each(|live| live.state.doubt());
+        for live in self.streams.values_mut() {
+            live.state.doubt();
+        }
     }
 
     fn forget(&mut self, stream_id: u64) {
@@ -355,8 +359,8 @@ impl Watch for Burst {
         Some(Task::Model { baseline: Box::new(self.baseline.clone()), arl, seed })
     }
 
-    fn done(&mut self, outcome: Outcome) {
-        let Outcome::Model(model, seen) = outcome else { return };
+    fn done(&mut self, outcome: job::Outcome) {
+        let job::Outcome::Model(model, seen) = outcome else { return };
         self.asked = false;
         if let Some(model) = model {
             self.modelled = seen;

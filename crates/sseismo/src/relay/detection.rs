@@ -6,8 +6,8 @@
 //!
 //! The thread never stands in the way: notes that do not fit into its queue are dropped and counted. It is only
 //! silence if no note is still on its way: notes come up to half a second after their events, so silence is judged
-//! as of a second ago, or as of as long ago as a note has lately been late ([`lateness`]). When notes were dropped,
-//! no silence so far proves anything. What takes milliseconds is done on another thread ([`worker`]).
+//! as of a second ago, or as of as long ago as a note has lately been late (`lateness`). When notes were dropped,
+//! no silence so far proves anything. What takes milliseconds is done on another thread (`worker`).
 
 use std::io::Write;
 use std::net::SocketAddr;
