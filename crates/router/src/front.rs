@@ -269,6 +269,7 @@ async fn heard(considered: Considered, open: &mut Open) -> Result<(), Stop> {
     let refused = considered.advised.refuse;
     // In its hands before any wait: however the request ends, the policies learn it.
     let considered = open.considered.insert(considered);
+    open.entry.route = Some(considered.route.to_string());
     open.entry.would_have = std::mem::take(&mut considered.would_have);
     if refused.is_none() && considered.has_lines() {
         let since = Instant::now();

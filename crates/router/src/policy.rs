@@ -30,7 +30,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::access::Entry;
 use crate::choice::Router;
-use crate::config::{Route, Section, Upstream};
+use crate::config::{Member, Route, Section, Upstream};
 use crate::rewrite::Members;
 use crate::steer::{Called, Force, Held, Snapshot};
 
@@ -236,14 +236,14 @@ impl<'a> Call<'a> {
 
 /// The first tier of several, or of a single tier the heaviest member.
 pub(crate) fn primary(route: &Route) -> impl Iterator<Item = &Arc<Upstream>> {
-    let single = route.tiers.len() < 2;
-    let first = route.tiers.first();
-    let most = first.into_iter().flatten().map(|member| member.weight).fold(0.0, f64::max);
-    let mut taken = false;
-    let mut of_single = move |weight: f64| weight >= most && !std::mem::replace(&mut taken, true);
-    let of = move |weight: f64| !single || of_single(weight);
-    let mut of = of;
-    first.into_iter().flatten().filter(move |member| of(member.weight)).map(|member| &member.upstream)
+    let first = route.tiers.first().map_or(&[][..], Vec::as_slice);
+    let heavier = |a: &(usize, &Member), b: &(usize, &Member)| {
+        a.1.weight.total_cmp(&b.1.weight).then(b.0.cmp(&a.0)) // of equals the first
+    };
+    let heaviest = first.iter().enumerate().max_by(heavier).map(|(place, _)| place);
+    let several = route.tiers.len() > 1;
+    let members = first.iter().enumerate().filter(move |(place, _)| several || Some(*place) == heaviest);
+    members.map(|(_, member)| &member.upstream)
 }
 
 /// Something that was done about a call, or would have been.
@@ -391,6 +391,8 @@ impl Advised {
 /// What was thought of one call. Held until the call has ended: then every policy learns how.
 #[derive(Debug, Default)]
 pub struct Considered {
+    /// The route's model.
+    pub route: Arc<str>,
     /// What to do.
     pub advised: Advised,
     /// What is done whatever the plan: everything but the order of places.
@@ -475,7 +477,7 @@ impl Router {
 
 /// Asks `policies` and merges what they say.
 pub fn considered(policies: &[Installed], call: &Call<'_>, now: Instant) -> Considered {
-    let mut considered = Considered::default();
+    let mut considered = Considered { route: call.route.model.clone(), ..Considered::default() };
     for Installed { policy, act } in policies {
         let Thought { advice, held, mark, place } = policy.consider(call, now);
         considered.places.extend(place);

@@ -4,12 +4,12 @@
 //! ```text
 //! router.signal(signal)      detector, POST /admin/signals   → the table of live signals
 //! router.steer(now)          about once a second             → effects, shares: a Snapshot
-//! plan.heed(snapshot)        each call                       → this place later, that one with less effort
+//! plan.judge(snapshot)       each call                       → this place later, that one with less effort
 //! ```
 //!
 //! **Guards**, whatever is signalled: an upstream keeps the floor (5 %) of the calls that it would have got; a
 //! share moves once per dwell, and an upstream's shares at most 6 times a minute; it comes back step by step
-//! after a calm while; the fallback's cap stands above all this; who is moved stands last, not out, so that no
+//! after a calm while, also when harm is known to be gone and its signal lives on; the fallback's cap stands above all this; who is moved stands last, not out, so that no
 //! call is refused for a signal; state never leaves its organisation. What is not known is no harm.
 //! Shares outlive a changed configuration. Where it acts, other routers get [`order`](crate::order)s, too.
 

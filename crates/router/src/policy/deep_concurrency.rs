@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::effort::can_be_lowered;
 use super::line::Line;
-use super::{Advice, Call, Policy, Thought, figure};
+use super::{Advice, Call, Policy, Thought, by_write_up, figure};
 use crate::access::Entry;
 use crate::config::{Route, Section};
 
@@ -61,10 +61,17 @@ struct State {
 
 pub(crate) fn read(section: &Section<'_>, _: &Route) -> Option<Arc<dyn Policy>> {
     let calls = figure(section, "calls", WRITE_UP.0);
-    let window = section.duration("window").unwrap_or(Duration::from_secs(WRITE_UP.1));
+    let window = section.duration("window");
+    let window = window.or(by_write_up(section).then_some(Duration::from_secs(WRITE_UP.1)));
+    if window.is_none() && !section.has("window") {
+        section.fault(
+            "window",
+            "`window` is missing: state it, or take the write-ups' 4 s with preset = \"write-up\"",
+        );
+    }
     let settings = Settings {
         calls: usize::try_from(calls?).ok()?,
-        window,
+        window: window?,
         all: section.flag("all").unwrap_or(false),
         spill: section.flag("spill").unwrap_or(true),
         queue: section.size("queue", 0..=100_000).unwrap_or(0),
@@ -276,7 +283,8 @@ mod tests {
     #[test]
     fn faults_are_told() {
         let fault = super::super::tests::fault;
-        assert!(fault("[route.deep_concurrency]\n").contains("`calls` is missing"));
+        assert!(fault("[route.deep_concurrency]\nwindow = \"2s\"\n").contains("`calls` is missing"));
+        assert!(fault("[route.deep_concurrency]\ncalls = 3\n").contains("`window` is missing"));
         assert!(fault(&format!("{TABLE}spill = false\n")).contains("do nothing"));
     }
 }

@@ -164,3 +164,14 @@ fn the_routes_preset_turns_on_what_the_write_ups_have_figures_for() {
     let held: Vec<_> = (0..7).map(|_| lab.considered(&deep).would_have.len()).collect();
     assert_eq!(held, [0, 0, 0, 0, 0, 0, 1]);
 }
+
+#[test]
+fn of_a_single_tier_the_heaviest_member_is_the_primary() {
+    let text = text("").replace(
+        "[[\"a\"], [\"b\"], [\"c\"]]",
+        "[[\"a\", { upstream = \"b\", weight = 3 }, { upstream = \"c\", weight = 3 }]]",
+    );
+    let config = check_in(&text, std::path::Path::new(""), &|_| None).unwrap();
+    let names: Vec<_> = primary(&config.routes[0]).map(|upstream| &*upstream.name).collect();
+    assert_eq!(names, ["b"]);
+}
