@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sseismo_tests::{Listening, json, run, sseismo};
-use sseismo_trace::Summary;
 use sseismo_trace::parquet::Dataset;
+use sseismo_trace::{Api, Summary};
 
 /// A load of three APIs, efforts, numeric and other prompts; the upstream is quick.
 const LOAD: &str = "[answer]
@@ -22,6 +22,7 @@ apis = [\"responses\", \"chat\", \"messages\"]
 efforts = { low = 0.5, high = 0.5 }
 streamed = 0.8
 numeric = 0.5
+json = 0.5
 sessions = 5
 [[behaviour]]
 kind = \"steady\"
@@ -93,6 +94,10 @@ fn shapes_arrive_as_they_were_recorded_and_answers_become_a_dataset() {
             "the plan itself is recorded as the start"
         );
         assert_eq!((before.api, before.streamed), (after.api, after.streamed));
+        // Messages has no word for "answer in JSON", so there it is only checked.
+        if before.api != Some(Api::Messages) {
+            assert_eq!(before.content_check, after.content_check);
+        }
         assert_eq!((&before.model_requested, &before.effort), (&after.model_requested, &after.effort));
         // The smallest body of a request without a prompt is larger than a prompt of a few tokens.
         let smallest = 230;
@@ -131,16 +136,17 @@ fn shapes_arrive_as_they_were_recorded_and_answers_become_a_dataset() {
     assert_eq!(compared["unit"], "session");
 }
 
-/// A server that answers nothing for its first 1.5 s and everything after it.
+/// A server that answers nothing for 1.5 s after the first request, and everything after that.
 fn stalls(listener: TcpListener) -> std::thread::JoinHandle<Vec<Duration>> {
     std::thread::spawn(move || {
         #[expect(clippy::disallowed_methods, reason = "a server has a clock")]
         let now = std::time::Instant::now;
-        let begin = now();
+        let mut first = None;
         let mut arrived = Vec::new();
         let mut waiting = Vec::new();
         for _ in 0..30 {
             let (mut stream, _) = listener.accept().expect("a connection");
+            let begin = *first.get_or_insert_with(now);
             arrived.push(begin.elapsed());
             waiting.push(std::thread::spawn(move || {
                 let mut read = vec![0; 65_536];
@@ -181,13 +187,16 @@ fn a_server_that_stalls_delays_no_request_and_hides_no_wait() {
     let report = json(&["replay", &dataset, "--to", &url, "--yes", "--json", "-o", &out]);
     let arrived = server.join().expect("joined");
     assert_eq!(report["outcomes"]["completed"], 30, "{report}");
-    let took = arrived[29].saturating_sub(arrived[0]);
-    assert!(took < Duration::from_millis(1_200), "30 requests at 30 a second took {took:?}");
+    let took = arrived[29];
+    assert!(took < Duration::from_millis(1_400), "30 requests at 30 a second took {took:?}");
     let waits: Vec<i64> = streams(&out).iter().map(|s| s.t_headers.expect("a head").0 / 1_000).collect();
-    assert!(waits[0] > 800, "{waits:?}");
     for (place, wait) in waits.iter().enumerate() {
-        let expected = waits[0] - i64::try_from(place).expect("small") * 1_000 / 30;
-        assert!((wait - expected).abs() < 150, "request {place} waited {wait} ms, not {expected}");
+        let expected = 1_500 - i64::try_from(place).expect("small") * 1_000 / 30;
+        // A busy machine may add to it.
+        assert!(
+            (expected - 100..expected + 500).contains(wait),
+            "request {place} of {waits:?}, not {expected}"
+        );
     }
 }
 

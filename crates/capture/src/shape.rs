@@ -106,15 +106,18 @@ impl Shape {
         }
         let model = given.model.as_deref().or(summary.model_requested.as_deref()).or(summary.model());
         let tokens = summary.usage.input.or(summary.prompt_tokens_est);
+        let at = summary.started_at.ok_or(Shapeless::Start)?;
+        let api = summary.api.or(given.api).ok_or(Shapeless::Api)?;
         Ok(Self {
-            at: summary.started_at.ok_or(Shapeless::Start)?,
-            api: summary.api.or(given.api).ok_or(Shapeless::Api)?,
+            at,
+            api,
             model: model.filter(|model| !model.is_empty()).ok_or(Shapeless::Model)?.to_owned(),
             effort: summary.effort.clone(),
             streamed: summary.streamed.unwrap_or(true),
             bytes: summary.prompt_bytes.or(tokens.map(bytes)).ok_or(Shapeless::Size)?,
             numeric_share: summary.prompt_numeric_share.unwrap_or(0.0).clamp(0.0, 1.0),
-            json: !matches!(summary.content_check, ContentCheck::NotChecked),
+            // Messages has no word for it.
+            json: summary.content_check != ContentCheck::NotChecked && api != Api::Messages,
             usage: summary.usage.output.is_some(),
             session: summary.session_key,
             turn_index: summary.turn_index,

@@ -20,7 +20,8 @@ use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
 use hyper::http::request;
 use sseismo_trace::{
-    Attribution, Chunk, Delta, Micros, Outcome, Read, Stream, Summary, TimeSource, UtcMicros,
+    Attribution, Chunk, ContentCheck, Delta, Kind, Micros, Outcome, Read, Stream, Summary, TimeSource,
+    UtcMicros,
 };
 use tokio::time::Instant;
 
@@ -186,6 +187,7 @@ impl Observer {
                 sent: Arc::default(),
                 summary,
                 at_end: AtEnd::default(),
+                json: false,
             }),
         }
     }
@@ -224,6 +226,8 @@ struct Draft {
     sent: Arc<Sent>,
     summary: Summary,
     at_end: AtEnd,
+    /// JSON was asked for, and the answer is to be held against it.
+    json: bool,
 }
 
 type Change = Box<dyn FnOnce(&mut Summary) + Send>;
@@ -272,6 +276,16 @@ impl Exchange {
             let ago = clock::now().since(due).0;
             draft.summary.started_at = Some(UtcMicros(clock::wall().0 - ago));
             draft.started = due;
+        }
+        self
+    }
+
+    /// JSON was asked for: whether the answer is some, is said in `content_check`. Its text is not kept for that
+    /// longer than the answer lasts.
+    #[must_use]
+    pub(super) fn asks_json(mut self) -> Self {
+        if let Some(draft) = &mut self.draft {
+            draft.json = true;
         }
         self
     }
@@ -356,6 +370,9 @@ async fn analyse(observer: Observer, mut draft: Draft, mut watch: Watch, media: 
     let head = Head { path: &draft.path, content_type: media.as_deref(), status: draft.summary.status };
     let keep = observer.0.keep;
     let mut body = Follow::new(&head, encoding.as_deref(), draft.started, watch.head.0, keep);
+    if draft.json {
+        body = body.expect_json();
+    }
     draft.read_request(&observer);
     observer.note(Note::Begin(Box::new(draft.summary.clone())));
     let (mut due, mut pieces, mut end) = (None, VecDeque::new(), None);
@@ -422,6 +439,8 @@ struct Follow {
     keep: Keep,
     raw: Vec<RawPiece>,
     words: Vec<Words>,
+    /// What was answered so far, where it should be JSON.
+    json: Option<String>,
     /// How many deltas, and the reads up to which one, were noted.
     noted: (usize, u32),
 }
@@ -441,7 +460,37 @@ impl Follow {
             keep,
             raw: Vec::new(),
             words: Vec::new(),
+            json: None,
             noted: (0, head_read),
+        }
+    }
+
+    /// Holds the answer against JSON.
+    fn expect_json(mut self) -> Self {
+        self.answer = self.answer.map(Answer::keep_words);
+        self.json = Some(String::new());
+        self
+    }
+
+    /// Words that came: kept, where that was asked for.
+    fn hear(&mut self, words: Vec<Words>) {
+        if let Some(json) = &mut self.json {
+            let said = words.iter().filter(|words| words.kind == Kind::Text);
+            said.for_each(|words| json.push_str(&words.text));
+        }
+        if self.keep.text {
+            self.words.extend(words);
+        }
+    }
+
+    /// Whether a complete answer is what was asked for.
+    fn check(&self, outcome: Outcome) -> ContentCheck {
+        let whole = outcome == Outcome::Completed && self.dropped == 0;
+        match self.json.as_deref().map(str::trim).filter(|_| whole) {
+            None => ContentCheck::NotChecked,
+            Some("") => ContentCheck::Empty,
+            Some(json) if serde_json::from_str::<serde::de::IgnoredAny>(json).is_ok() => ContentCheck::Ok,
+            Some(_) => ContentCheck::InvalidJson,
         }
     }
 
@@ -462,7 +511,8 @@ impl Follow {
                 answer.push(Chunk { bytes, read, at: Some(t) }, |delta| deltas.push(delta));
             })
         });
-        self.words.extend(answer.take_words());
+        let words = answer.take_words();
+        self.hear(words);
         if matches!(pushed, Some(Err(_))) {
             self.decompressor = None;
         }
@@ -513,7 +563,7 @@ impl Follow {
         let (Some(answer), deltas) = (self.answer.take(), &mut self.deltas) else { return summary };
         summary.outcome = Outcome::Unknown;
         let (_, words) = answer.finish_with_words(&mut summary, |delta| deltas.push(delta));
-        self.words.extend(words);
+        self.hear(words);
         let unread = self.decompressor.is_none() || self.dropped > 0;
         summary.outcome = match (summary.outcome, end) {
             (Outcome::Unknown | Outcome::Truncated, End::Left) => Outcome::ClientGone,
@@ -521,9 +571,12 @@ impl Follow {
             (Outcome::Truncated, End::Complete) if unread => Outcome::Unknown,
             (outcome, _) => outcome,
         };
+        if self.json.is_some() {
+            summary.content_check = self.check(summary.outcome);
+        }
         if self.untied || summary.attribution == Attribution::None {
             summary.attribution = Attribution::None;
-            for delta in deltas {
+            for delta in &mut self.deltas {
                 (delta.first_read, delta.extra_reads) = (None, 0);
             }
         }
@@ -538,8 +591,6 @@ pub(crate) fn random() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use sseismo_trace::Kind;
-
     use super::*;
 
     fn event(word: &str) -> Bytes {
@@ -585,6 +636,28 @@ mod tests {
         assert_eq!(kinds, [(Kind::Reasoning, 3), (Kind::Reasoning, 3), (Kind::Done, 0)]);
         assert_eq!(record.summary.events_dropped, 4);
         assert_eq!(record.summary.outcome, Outcome::Completed);
+    }
+
+    #[test]
+    fn an_answer_that_should_be_json_is_held_against_it_and_forgotten() {
+        let head =
+            Head { path: "/v1/chat/completions", content_type: Some("text/event-stream"), status: Some(200) };
+        let check = |words: &[&str], last: &'static str| {
+            let mut body = Follow::new(&head, None, Micros(0), 0, Keep::default()).expect_json();
+            for words in words {
+                let json = serde_json::json!({"choices": [{"delta": {"content": words}}]});
+                body.bytes(Bytes::from(format!("data: {json}\n\n")), Some(0), Micros(0));
+            }
+            body.bytes(Bytes::from_static(last.as_bytes()), Some(0), Micros(0));
+            let summary = body.finish(Summary::default(), End::Complete);
+            assert!(body.words.is_empty());
+            summary.content_check
+        };
+        let done = "data: [DONE]\n\n";
+        assert_eq!(check(&["{\"a\": ", "[1, 2]} "], done), ContentCheck::Ok);
+        assert_eq!(check(&["{\"a\": ", "[1, 2"], done), ContentCheck::InvalidJson);
+        assert_eq!(check(&[" "], done), ContentCheck::Empty);
+        assert_eq!(check(&["{\"a\": "], ": cut\n\n"), ContentCheck::NotChecked, "it is not whole");
     }
 
     #[test]

@@ -252,6 +252,9 @@ impl Sender {
         if let Some(group) = shape.group {
             exchange = exchange.repeats(&group.to_le_bytes());
         }
+        if shape.json {
+            exchange = exchange.asks_json();
+        }
         exchange.annotate(|summary| {
             (summary.attempt, summary.turn_index) = (Some(attempt), shape.turn_index);
         });
