@@ -11,11 +11,12 @@
 //!
 //! **Precedence**, first to last. State and ability (organisation, API, context) decide who may take a call at
 //! all; no advice changes that. Then: a refusal ends the call, the first policy's in the order of `KINDS`;
-//! lines are waited in, in that order; an upstream that anybody advises against stands last, whoever prefers
+//! lines are waited in, in that order; an upstream that somebody wants left out (for money) is not asked; one
+//! that anybody advises against stands last, whoever prefers
 //! it; among the others those preferred stand first; then tiers and weights as ever. Of several changes to a
 //! request the strictest counts: the most steps less effort, the smallest cap. Signals ([`steer`](crate::steer))
-//! are heard like one more policy that advises against places. Nobody is left out: whoever stands last is still
-//! asked when nobody else can.
+//! are heard like one more policy that advises against places. But for the ceiling on cost, nobody is left out:
+//! whoever stands last is still asked when nobody else can.
 
 use std::any::Any;
 use std::cell::OnceCell;
@@ -36,17 +37,21 @@ use crate::steer::{Called, Force, Held, Snapshot};
 
 pub mod adjust;
 pub mod aimd_share;
+pub mod cost_ceiling;
 pub mod deep_concurrency;
 pub mod effort;
 pub mod line;
+pub mod prompt_shape;
 pub mod size_window;
 
 pub use adjust::Adjust;
 pub use line::{Line, Place};
 
 /// Every policy, in the order of precedence.
-pub(crate) const KINDS: [Kind; 3] = [
+pub(crate) const KINDS: [Kind; 5] = [
+    Kind { name: cost_ceiling::NAME, read: cost_ceiling::read, write_up: false },
     Kind { name: deep_concurrency::NAME, read: deep_concurrency::read, write_up: true },
+    Kind { name: prompt_shape::NAME, read: prompt_shape::read, write_up: true },
     Kind { name: size_window::NAME, read: size_window::read, write_up: true },
     Kind { name: aimd_share::NAME, read: aimd_share::read, write_up: false },
 ];
@@ -94,6 +99,8 @@ pub struct Thought {
     pub mark: u64,
     /// A place in a line that the call holds until it has ended.
     pub place: Option<Place>,
+    /// What the policy is for and cannot do about this call: an action, and why.
+    pub cannot: Vec<(&'static str, &'static str)>,
 }
 
 impl Thought {
@@ -110,6 +117,8 @@ pub enum Advice {
     Prefer(Vec<Arc<str>>),
     /// These upstreams after all others.
     Avoid(Vec<Arc<str>>),
+    /// These upstreams not at all, not even when nobody else can.
+    Without(Vec<Arc<str>>),
     /// The tiers before this one (from 0) after all others.
     FromTier(usize),
     /// The primary after all others: the first tier, or of a single tier the heaviest member.
@@ -128,8 +137,8 @@ pub enum Advice {
     CapReasoning(u64),
     /// No upstream is asked.
     Refuse {
-        /// When to come back.
-        retry_after: Duration,
+        /// When to come back; `None`: the same request would be refused again.
+        retry_after: Option<Duration>,
         /// What the client is told: no names of upstreams, no keys.
         message: &'static str,
     },
@@ -141,6 +150,7 @@ impl Advice {
         match self {
             Self::Prefer(_) => "prefer",
             Self::Avoid(_) => "avoid",
+            Self::Without(_) => "without",
             Self::FromTier(_) => "from-tier",
             Self::Spill { .. } => "spill",
             Self::Queue(..) => "queue",
@@ -298,8 +308,8 @@ pub(crate) fn read(section: &Section<'_>, route: &Route) -> Vec<Installed> {
 pub struct Refusal {
     /// Whose.
     pub policy: &'static str,
-    /// When to come back.
-    pub retry_after: Duration,
+    /// When to come back; `None`: never with the same request.
+    pub retry_after: Option<Duration>,
     /// What the client is told.
     pub message: &'static str,
 }
@@ -346,6 +356,8 @@ pub struct Advised {
     pub prefer: Vec<(Arc<str>, Told)>,
     /// Upstreams that stand last, and for whom.
     pub avoid: Vec<(Arc<str>, Told)>,
+    /// Upstreams that are not asked, and for whom.
+    pub without: Vec<(Arc<str>, Told)>,
     /// Tiers before this stand last.
     pub from_tier: Option<(usize, Told)>,
     /// The primary stands last.
@@ -361,13 +373,15 @@ impl Advised {
     /// Whether it changes the order of places.
     #[cfg(test)]
     pub(crate) fn moves(&self) -> bool {
-        !(self.prefer.is_empty() && self.avoid.is_empty() && self.from_tier.is_none() && self.spill.is_none())
+        let named = [&self.prefer, &self.avoid, &self.without];
+        !(named.iter().all(|list| list.is_empty()) && self.from_tier.is_none() && self.spill.is_none())
     }
 
     fn add(&mut self, advice: Advice, told: Told) {
         match advice {
             Advice::Prefer(names) => self.prefer.extend(names.into_iter().map(|name| (name, told.clone()))),
             Advice::Avoid(names) => self.avoid.extend(names.into_iter().map(|name| (name, told.clone()))),
+            Advice::Without(names) => self.without.extend(names.into_iter().map(|name| (name, told.clone()))),
             Advice::FromTier(tier) => {
                 if self.from_tier.as_ref().is_none_or(|(known, _)| *known < tier) {
                     self.from_tier = Some((tier, told));
@@ -479,8 +493,11 @@ impl Router {
 pub fn considered(policies: &[Installed], call: &Call<'_>, now: Instant) -> Considered {
     let mut considered = Considered { route: call.route.model.clone(), ..Considered::default() };
     for Installed { policy, act } in policies {
-        let Thought { advice, held, mark, place } = policy.consider(call, now);
+        let Thought { advice, held, mark, place, cannot } = policy.consider(call, now);
         considered.places.extend(place);
+        let cannot =
+            cannot.into_iter().map(|(action, why)| Told { policy: policy.name(), action, why: Some(why) });
+        considered.would_have.extend(cannot);
         let held = held.or((!act).then_some(Held::ObserveOnly));
         for advice in advice {
             let told = Told { policy: policy.name(), action: advice.name(), why: held.map(Held::name) };
@@ -492,6 +509,7 @@ pub fn considered(policies: &[Installed], call: &Call<'_>, now: Instant) -> Cons
                 // Told when the plan shows that somebody else took the call, or when the wait is over.
                 Advice::Prefer(_)
                 | Advice::Avoid(_)
+                | Advice::Without(_)
                 | Advice::FromTier(_)
                 | Advice::Spill { .. }
                 | Advice::Queue(..) => {}

@@ -28,6 +28,12 @@ impl Price {
             + output as f64 * self.output;
         Some(sum / 1e6)
     }
+
+    /// What so many tokens would cost, none of them from a cache, in US dollars.
+    #[expect(clippy::cast_precision_loss, reason = "token counts stay far below 2^53")]
+    pub fn estimate(&self, input: u64, output: u64) -> f64 {
+        (input as f64 * self.input + output as f64 * self.output) / 1e6
+    }
 }
 
 #[cfg(test)]

@@ -34,6 +34,8 @@ pub enum Why {
     FallbackFull,
     /// The tiers have not failed for long enough.
     RollbackNotDue,
+    /// A policy leaves it out.
+    Policy,
 }
 
 impl Why {
@@ -47,6 +49,7 @@ impl Why {
             Self::Keys => "keys",
             Self::FallbackFull => "fallback-full",
             Self::RollbackNotDue => "rollback-not-due",
+            Self::Policy => "policy",
         }
     }
 }
@@ -222,7 +225,13 @@ impl Plan {
             };
             let tier = advised.from_tier.as_ref().filter(|(tier, _)| place.seat.tier < *tier);
             let spilled = advised.spill.as_ref().filter(|_| primary.contains(name));
-            let last = of(&advised.avoid).or(spilled.cloned()).or(tier.map(|(_, told)| told.clone()));
+            let without = of(&advised.without);
+            if without.is_some() {
+                place.done = true;
+                self.passed.push(Passed { upstream: name.clone(), why: Why::Policy });
+            }
+            let last =
+                without.or(of(&advised.avoid)).or(spilled.cloned()).or(tier.map(|(_, told)| told.clone()));
             place.last = place.last.take().or(last);
             place.preferred = of(&advised.prefer);
             place.adjust = place.adjust.and(advised.adjust);
@@ -540,6 +549,10 @@ impl Plan {
         let route = || self.route.route.model.clone();
         if self.attempts > 0 {
             return Stop::Exhausted;
+        }
+        if obstacles.is_empty() && self.passed.iter().any(|passed| passed.why == Why::Policy) {
+            let message = "a policy of the route leaves out every upstream that could take the request";
+            return Stop::Refused { message, retry_after: None };
         }
         if obstacles.iter().any(|(_, obstacle)| obstacle.why == Why::FallbackFull) {
             return Stop::FallbackFull { route: route() };

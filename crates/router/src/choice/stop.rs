@@ -62,8 +62,8 @@ pub enum Stop {
     Refused {
         /// What the policy says.
         message: &'static str,
-        /// When to come back.
-        retry_after: Duration,
+        /// When to come back; `None`: never with the same request.
+        retry_after: Option<Duration>,
     },
     /// The last outcome is the client's own or a success: it is passed on.
     #[error("nothing is left to do")]
@@ -86,7 +86,14 @@ impl Stop {
             Self::NoRoute { .. } => 404,
             Self::NoApi { .. } | Self::MixedState { .. } | Self::UnknownState => 400,
             Self::StateBound { .. } | Self::Resting { .. } | Self::FallbackFull { .. } => 503,
-            Self::Refused { .. } => 429,
+            // Clients repeat a 429, and no 403.
+            Self::Refused { retry_after, .. } => {
+                if retry_after.is_some() {
+                    429
+                } else {
+                    403
+                }
+            }
             Self::Settled | Self::Exhausted | Self::BudgetSpent => 502,
             Self::Deadline => 504,
         }
@@ -95,8 +102,8 @@ impl Stop {
     /// The wait to tell the client.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::StateBound { retry_after, .. } => *retry_after,
-            Self::Resting { retry_after, .. } | Self::Refused { retry_after, .. } => Some(*retry_after),
+            Self::StateBound { retry_after, .. } | Self::Refused { retry_after, .. } => *retry_after,
+            Self::Resting { retry_after, .. } => Some(*retry_after),
             Self::FallbackFull { .. } => Some(Duration::from_secs(1)),
             Self::NoRoute { .. }
             | Self::NoApi { .. }

@@ -191,11 +191,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use std::time::Duration;
 
-    use super::super::tests::{Asked, lab, names};
+    use super::super::tests::{Asked, PLAIN, lab, names};
     use crate::access::{Entry, Tokens};
 
     const TABLE: &str = "[route.deep_concurrency]\npreset = \"write-up\"\nact = true\n";
-    const DEEP: Asked = Asked { effort: Some("high"), prompt_tokens: 500, session: None, model: "m" };
+    const DEEP: Asked = Asked { effort: Some("high"), prompt_tokens: 500, ..PLAIN };
 
     #[test]
     fn the_seventh_deep_call_goes_elsewhere_until_one_has_ended_and_the_window_is_over() {

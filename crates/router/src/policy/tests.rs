@@ -14,11 +14,27 @@ pub(crate) struct Asked {
     pub(crate) effort: Option<&'static str>,
     pub(crate) prompt_tokens: u64,
     pub(crate) session: Option<u64>,
+    pub(crate) api: Api,
+    pub(crate) streamed: bool,
+    pub(crate) caller: Option<&'static str>,
+    pub(crate) body: &'static str,
 }
+
+/// A call with nothing special.
+pub(crate) const PLAIN: Asked = Asked {
+    model: "m",
+    effort: None,
+    prompt_tokens: 0,
+    session: None,
+    api: Api::Chat,
+    streamed: true,
+    caller: None,
+    body: "{}",
+};
 
 impl Default for Asked {
     fn default() -> Self {
-        Self { model: "m", effort: None, prompt_tokens: 100, session: None }
+        Self { prompt_tokens: 100, ..PLAIN }
     }
 }
 
@@ -73,19 +89,19 @@ impl Lab {
     }
 
     pub(crate) fn considered(&self, asked: &Asked) -> Considered {
-        let members = Members::default();
+        let members = Members::read(asked.body.as_bytes()).unwrap();
         let known = Known {
-            api: Api::Chat,
+            api: asked.api,
             model: asked.model,
             effort: asked.effort,
             prompt_tokens: asked.prompt_tokens,
-            streamed: true,
-            caller: None,
+            streamed: asked.streamed,
+            caller: asked.caller,
             session: asked.session,
             turn: (0, 1),
             draw: asked.session.unwrap_or_else(|| self.router.draw()),
             members: &members,
-            body: b"{}",
+            body: asked.body.as_bytes(),
         };
         self.router.consider(&known, self.now).unwrap_or_default()
     }
@@ -95,7 +111,7 @@ impl Lab {
         let considered = self.considered(asked);
         let ask = Ask {
             model: asked.model,
-            api: Some(Api::Chat),
+            api: Some(asked.api),
             prompt_tokens: Some(asked.prompt_tokens),
             effort: asked.effort,
             session: asked.session,
@@ -103,7 +119,14 @@ impl Lab {
         };
         let mut plan = self.router.candidates(&ask, self.now).unwrap();
         plan.heed(&considered.advised);
+        self.over(asked, considered);
         plan.names().join(" ")
+    }
+
+    /// A call that came to nothing.
+    pub(crate) fn over(&self, asked: &Asked, considered: Considered) {
+        let caller = asked.caller.map(str::to_owned);
+        considered.ended(&Entry { caller, ..Entry::default() }, self.now);
     }
 
     pub(crate) fn signal(&self, json: &str) {
@@ -148,6 +171,11 @@ fn advice_is_merged_with_the_stated_precedence() {
     assert_eq!(order(vec![Advice::Spill { cheapest: true }, Advice::Prefer(name("b"))]), "b c a");
     let all = ["a", "b", "c"].into_iter().map(Arc::from).collect();
     assert_eq!(order(vec![Advice::Avoid(all)]), "a b c", "who stands last is still asked");
+    assert_eq!(
+        order(vec![Advice::Without(name("a")), Advice::Prefer(name("a"))]),
+        "b c",
+        "left out is left out"
+    );
 }
 
 #[test]
