@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
-use sseismo_trace::{Api, Usage, UtcMicros};
+use sseismo_trace::{Api, ContentCheck, Usage, UtcMicros};
 
 use tokio::time::Instant;
 
+use crate::choice::Attempt;
 use crate::metrics::{Metrics, Mode, TokenKind};
 use crate::policy::{Considered, Told};
 
@@ -119,6 +120,17 @@ pub struct Tried {
     pub tokens: Tokens,
     /// Their cost in US dollars.
     pub cost_usd: Option<f64>,
+    /// What a check of its answer's content said, where somebody checked.
+    #[serde(skip_serializing_if = "is_unchecked")]
+    pub content_check: ContentCheck,
+    /// Raw reasoning that its answer streamed, estimated tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_est: Option<u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks")]
+fn is_unchecked(check: &ContentCheck) -> bool {
+    *check == ContentCheck::NotChecked
 }
 
 /// An upstream that was not asked.
@@ -156,6 +168,15 @@ impl Tokens {
         self.cached = sum(self.cached, other.cached);
         self.output = sum(self.output, other.output);
         self.reasoning = self.reasoning.map_or(other.reasoning, |a| Some(a + other.reasoning.unwrap_or(0.0)));
+    }
+}
+
+impl Tried {
+    /// What its answer reported, and what that costs.
+    pub(crate) fn costs(&mut self, usage: Usage, attempt: &Attempt) {
+        self.tokens = Tokens::from(usage);
+        let price = attempt.upstream.prices.get(&*attempt.model);
+        self.cost_usd = price.and_then(|price| price.cost(&usage));
     }
 }
 
@@ -296,7 +317,7 @@ impl Drop for Open {
         let mut entry = std::mem::take(&mut self.entry);
         entry.total();
         if let Some(considered) = self.considered.take() {
-            considered.ended(&entry, Instant::now());
+            considered.ended(&mut entry, Instant::now());
         }
         for sink in &self.access.sinks {
             sink(&entry);

@@ -126,6 +126,8 @@ pub struct Breaker {
     /// The last failure broke streams off after their first content.
     cuts: bool,
     probes: u64,
+    /// When it last closed again.
+    closed_at: Option<Instant>,
 }
 
 #[derive(Clone, Debug)]
@@ -164,7 +166,14 @@ impl Default for Breaker {
 impl Breaker {
     /// A closed breaker.
     pub fn new(settings: Settings) -> Self {
-        Self { settings, state: Inner::Closed(Closed::default()), sick: 0, cuts: false, probes: 0 }
+        Self {
+            settings,
+            state: Inner::Closed(Closed::default()),
+            sick: 0,
+            cuts: false,
+            probes: 0,
+            closed_at: None,
+        }
     }
 
     /// Takes over new settings and keeps what is known.
@@ -268,6 +277,11 @@ impl Breaker {
         }
     }
 
+    /// When it last closed again, if it was ever open.
+    pub fn closed_at(&self) -> Option<Instant> {
+        self.closed_at
+    }
+
     /// Why it is open.
     pub fn tripped(&self) -> Option<Trip> {
         match &self.state {
@@ -294,6 +308,7 @@ impl Breaker {
                 let Some(probe) = probe.filter(|&probe| tripped.holds(probe)) else { return };
                 if tripped.passes(&settings) {
                     self.state = Inner::Closed(Closed::default());
+                    self.closed_at = Some(now);
                     self.cuts = false;
                 } else {
                     tripped.until = tripped.until.min(now);

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde_json::Value;
 use sseismo_trace::Api;
 use tokio::time::Instant;
 
@@ -324,6 +325,34 @@ impl Router {
         };
         let mut views: Vec<_> = self.lanes.iter().map(view).collect();
         views.sort_by(|a, b| (&a.upstream, &a.model).cmp(&(&b.upstream, &b.model)));
+        views
+    }
+
+    /// Where one breaker stands, and when it last closed again.
+    pub(crate) fn standing(
+        &self,
+        upstream: &Upstream,
+        route: &Route,
+        now: Instant,
+    ) -> (State, Option<Instant>) {
+        let lane = self.lanes.get(&lane_key(upstream, route));
+        lane.map_or((State::Closed, None), |lane| {
+            let breaker = locked(&lane.breaker);
+            (breaker.state(now), breaker.closed_at())
+        })
+    }
+
+    /// What each policy of each route knows, where it knows something.
+    pub(crate) fn policy_views(&self, now: Instant) -> Vec<(&str, &'static str, Value)> {
+        let of = |route: &'_ Arc<RouteState>| {
+            let view = |installed: &Installed| Some((installed.policy.name(), installed.policy.view(now)?));
+            route.policies.iter().filter_map(view).collect::<Vec<_>>()
+        };
+        let mut views: Vec<_> = Vec::new();
+        for (model, route) in &self.routes {
+            views.extend(of(route).into_iter().map(|(name, view)| (&**model, name, view)));
+        }
+        views.sort_by_key(|(model, name, _)| (*model, *name));
         views
     }
 

@@ -22,7 +22,7 @@ use hyper::http::{request, response};
 use hyper::{Response, StatusCode};
 use sseismo_capture::answer::Head;
 use sseismo_capture::tap::{Observer, TapBody, causes};
-use sseismo_trace::{Api, Outcome as Ending, Summary};
+use sseismo_trace::{Api, ContentCheck, Outcome as Ending, Summary, Usage};
 use tokio::time::{Instant, timeout_at};
 
 use crate::access::{Open, PassedOver, Tried};
@@ -32,8 +32,9 @@ use crate::clock;
 use crate::hold::{Ended, Hold, Reading, Verdict};
 use crate::link::Links;
 use crate::metrics::{InFlight, Metrics};
-use crate::outcome::{FailureKind, Limit, LimitKind, Outcome};
+use crate::outcome::{FailureKind, Incapable, Limit, LimitKind, Outcome};
 use crate::own::{self, FrontBody};
+use crate::policy::{Expected, content_checks};
 use crate::relayed::{Relayed, Settle};
 
 mod head;
@@ -90,6 +91,10 @@ pub(crate) struct Answer {
     pub(crate) reading: Option<Reading>,
     /// What the whole body told, when it is whole.
     pub(crate) summary: Option<Summary>,
+    /// What a check of the whole said.
+    pub(crate) check: ContentCheck,
+    /// What a stream is held against when it has ended.
+    pub(crate) expected: Option<Arc<Expected>>,
     /// Usage was asked for on the client's behalf and must go again.
     pub(crate) strip: bool,
     pub(crate) noted: Noted,
@@ -102,6 +107,17 @@ enum Came {
     Answer(Box<Answer>, Option<Outcome>),
     /// Not good enough, with what there is of an answer.
     Failed(Outcome, Option<Box<(response::Parts, Bytes)>>),
+    /// A whole answer that is not what was asked for.
+    Unfit(Box<Unfit>),
+}
+
+/// A whole answer that a content check failed.
+#[derive(Debug)]
+struct Unfit {
+    head: response::Parts,
+    body: Bytes,
+    check: ContentCheck,
+    usage: Usage,
 }
 
 /// The last answer that was not good enough, to be passed on when nothing better comes.
@@ -143,25 +159,48 @@ impl Exchange {
                     return self.commit(*answer, attempt, outcome, place, in_flight);
                 }
                 Came::Failed(outcome, answer) => {
-                    let now = Instant::now();
-                    let tried = &mut self.open.entry.attempts[place];
-                    (tried.outcome, tried.kind) = (outcome.to_string(), outcome.name());
-                    tried.ended_ms = ms(now - self.started);
                     left_for = Some(outcome);
-                    if let Some((head, body)) = answer.map(|answer| *answer) {
-                        tried.status = Some(head.status.as_u16());
-                        let (upstream, number) = (attempt.upstream.name.clone(), attempt.number);
-                        let reason = attempt.reason.name();
-                        last = Some(Refusal { head, body, outcome, upstream, number, reason });
-                    }
-                    self.plan.report(attempt, outcome, now);
+                    last = self.failed(attempt, place, outcome, answer.map(|answer| *answer)).or(last);
+                }
+                Came::Unfit(unfit) => {
+                    let Unfit { head, body, check, usage } = *unfit;
+                    let tried = &mut self.open.entry.attempts[place];
+                    tried.content_check = check;
+                    tried.costs(usage, &attempt);
+                    let outcome = Outcome::Incapable(Incapable::Content);
+                    left_for = Some(outcome);
+                    last = self.failed(attempt, place, outcome, Some((head, body))).or(last);
                 }
             }
         }
     }
 
+    /// An attempt came to nothing; returned is what there is of an answer.
+    fn failed(
+        &mut self,
+        attempt: Attempt,
+        place: usize,
+        outcome: Outcome,
+        answer: Option<(response::Parts, Bytes)>,
+    ) -> Option<Refusal> {
+        let now = Instant::now();
+        let tried = &mut self.open.entry.attempts[place];
+        (tried.outcome, tried.kind) = (outcome.to_string(), outcome.name());
+        tried.ended_ms = ms(now - self.started);
+        let refusal = answer.map(|(head, body)| {
+            tried.status = Some(head.status.as_u16());
+            let (upstream, number) = (attempt.upstream.name.clone(), attempt.number);
+            Refusal { head, body, outcome, upstream, number, reason: attempt.reason.name() }
+        });
+        self.plan.report(attempt, outcome, now);
+        refusal
+    }
+
     fn begin(&mut self, attempt: &Attempt, now: Instant) -> usize {
         let at = ms(now - self.started);
+        if let Some(considered) = &self.open.considered {
+            considered.began(&attempt.upstream, now);
+        }
         self.open.entry.attempts.push(Tried {
             number: attempt.number,
             upstream: attempt.upstream.name.to_string(),
@@ -231,7 +270,16 @@ impl Exchange {
         } else {
             self.shared.observer.request(&self.head, &upstream.name)
         };
-        let noted = note::annotate(&mut observed, attempt, &self.plan.route().model, self.turn, left_for);
+        let considered = self.open.considered.as_ref();
+        let expected = considered.and_then(|considered| considered.expected.clone());
+        let about = note::About {
+            route: &self.plan.route().model,
+            turn: self.turn,
+            left_for,
+            arm: considered.and_then(|considered| considered.arm),
+            checked: expected.is_some(),
+        };
+        let noted = note::annotate(&mut observed, attempt, &about);
         let (request, strip) = match made {
             Ok(request) => request,
             Err(error) => {
@@ -248,7 +296,11 @@ impl Exchange {
         match timeout_at(due, tap.send(request)).await {
             Ok(Ok(response)) => {
                 let (head, body) = observed.answered(response).into_parts();
-                Ok(Start { head, body, strip, noted, began: now })
+                if let Some(considered) = considered {
+                    let slot = attempt.key.as_ref().map(|key| key.slot);
+                    considered.answered(upstream, slot, &head.headers, Instant::now());
+                }
+                Ok(Start { head, body, strip, noted, began: now, expected })
             }
             Ok(Err(error)) => {
                 tracing::warn!("no answer from {}: {}", upstream.name, causes(&error));
@@ -332,6 +384,11 @@ impl Exchange {
             head::name_request(response.headers_mut(), &entry.id);
             return response;
         }
+        if outcome == Outcome::Incapable(Incapable::Content) {
+            // Nobody had a better one: it is passed on, since a check may be wrong.
+            let passed = entry.attempts.iter().find(|tried| tried.number == number);
+            entry.reported = passed.map(|tried| tried.tokens).unwrap_or_default();
+        }
         entry.status = head.status.as_u16();
         entry.answer_bytes = body.len() as u64;
         head::complete(&mut head, &head::Told { upstream: &upstream, number, reason }, &entry.id, true);
@@ -348,6 +405,8 @@ struct Start {
     noted: Noted,
     /// When its attempt began.
     began: Instant,
+    /// What it is held against, and whether a failure moves the call on.
+    expected: Option<(Arc<Expected>, bool)>,
 }
 
 impl Start {
@@ -355,7 +414,17 @@ impl Start {
     fn unread(self) -> Came {
         let Self { head, body, noted, .. } = self;
         let (held, body) = (Vec::new(), Some(body));
-        let answer = Answer { head, held, body, reading: None, summary: None, strip: false, noted };
+        let answer = Answer {
+            head,
+            held,
+            body,
+            reading: None,
+            summary: None,
+            check: ContentCheck::NotChecked,
+            expected: None,
+            strip: false,
+            noted,
+        };
         Came::Answer(Box::new(answer), None)
     }
 
@@ -377,7 +446,17 @@ impl Start {
             return Came::Failed(outcome, Some(Box::new((head, bytes.freeze()))));
         }
         let (held, summary) = (vec![bytes.freeze()], Some(Summary::default()));
-        let answer = Answer { head, held, body: None, reading: None, summary, strip: false, noted };
+        let answer = Answer {
+            head,
+            held,
+            body: None,
+            reading: None,
+            summary,
+            check: ContentCheck::NotChecked,
+            expected: None,
+            strip: false,
+            noted,
+        };
         Came::Answer(Box::new(answer), Some(outcome))
     }
 
@@ -391,6 +470,9 @@ impl Start {
     ) -> Came {
         let content_type = self.head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let mut hold = Hold::new(&Head { path, content_type, status: Some(self.head.status.as_u16()) });
+        if self.expected.is_some() {
+            hold = hold.with_text();
+        }
         let commit_due = (content_due.is_none() && hold.is_streamed()).then(|| Instant::now() + commit_after);
         let due = content_due.or(commit_due).map_or(attempt.until, |due| due.min(attempt.until));
         loop {
@@ -425,9 +507,19 @@ impl Start {
 
     fn commit(self, hold: Hold) -> Came {
         let (held, reading) = hold.commit();
-        let Self { head, body, strip, noted, .. } = self;
-        let (body, reading) = (Some(body), Some(reading));
-        Came::Answer(Box::new(Answer { head, held, body, reading, summary: None, strip, noted }), None)
+        let Self { head, body, strip, noted, expected, .. } = self;
+        let answer = Answer {
+            head,
+            held,
+            body: Some(body),
+            reading: Some(reading),
+            summary: None,
+            check: ContentCheck::NotChecked,
+            expected: expected.map(|(expected, _)| expected),
+            strip,
+            noted,
+        };
+        Came::Answer(Box::new(answer), None)
     }
 
     fn error(self, hold: Hold) -> Came {
@@ -444,7 +536,7 @@ impl Start {
     fn ended(self, hold: Hold) -> Came {
         let event = hold.error();
         let streamed = hold.is_streamed();
-        let (ended, summary, held) = hold.end();
+        let (ended, summary, held, text) = hold.end();
         let outcome = match ended {
             Ended::Well => Outcome::Good,
             Ended::Error => {
@@ -459,8 +551,19 @@ impl Start {
                 (ended != Ended::Early || !streamed).then(|| Box::new((self.head, held.concat().into())));
             return Came::Failed(outcome, answer);
         }
-        let Self { head, strip, noted, .. } = self;
-        let answer = Answer { head, held, body: None, reading: None, summary: Some(summary), strip, noted };
+        let Self { head, strip, mut noted, expected, .. } = self;
+        let mut check = ContentCheck::NotChecked;
+        if let (Some((expected, moves)), Some(text)) = (&expected, &text) {
+            check = expected.judge(text, summary.outcome);
+            noted.checked(check);
+            if *moves && !streamed && !content_checks::is_fit(check) {
+                let (body, usage) = (held.concat().into(), summary.usage);
+                return Came::Unfit(Box::new(Unfit { head, body, check, usage }));
+            }
+        }
+        noted.close();
+        let (summary, expected) = (Some(summary), None);
+        let answer = Answer { head, held, body: None, reading: None, summary, check, expected, strip, noted };
         Came::Answer(Box::new(answer), Some(outcome))
     }
 }

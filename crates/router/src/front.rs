@@ -271,7 +271,7 @@ async fn heard(considered: Considered, open: &mut Open) -> Result<(), Stop> {
     let considered = open.considered.insert(considered);
     open.entry.route = Some(considered.route.to_string());
     open.entry.would_have = std::mem::take(&mut considered.would_have);
-    if refused.is_none() && considered.has_lines() {
+    if refused.is_none() && considered.has_to_wait() {
         let since = Instant::now();
         considered.wait().await;
         open.entry.queued_ms = Some(ms(since.elapsed()));

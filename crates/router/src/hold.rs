@@ -10,7 +10,7 @@
 
 use bytes::Bytes;
 use serde_json::Value;
-use sseismo_capture::answer::{Answer, Head};
+use sseismo_capture::answer::{Answer, Head, Words};
 use sseismo_capture::budget::BUDGET;
 use sseismo_capture::sse::Decoder;
 use sseismo_trace::{Body, Chunk, Delta, Kind, Micros, Outcome, Phase, Summary};
@@ -20,6 +20,9 @@ pub const MAX_STREAM: usize = 256 << 10;
 
 /// A whole answer larger than this is committed before its end.
 pub const MAX_WHOLE: usize = 16 << 20;
+
+/// Text of an answer that is kept for a check, bytes; what is longer is not checked.
+pub const MAX_TEXT: usize = 1 << 20;
 
 /// What the held bytes say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +64,45 @@ pub struct Reading {
     pub content_events: u64,
     /// The provider's last sequence number.
     pub sequence: Option<u32>,
+    /// Raw reasoning so far, estimated tokens; summaries are none.
+    pub reasoning: u64,
+    /// The text so far, where somebody checks it.
+    text: Option<Text>,
+}
+
+/// What was generated, as far as [`MAX_TEXT`] goes.
+#[derive(Debug, Default)]
+pub struct Text {
+    /// The answer.
+    pub output: String,
+    /// Arguments of tool calls, one after the other.
+    pub tools: String,
+    /// There was more.
+    pub cut: bool,
+}
+
+impl Text {
+    fn add(&mut self, words: Vec<Words>) {
+        for Words { kind, text, .. } in words {
+            let into = match kind {
+                Kind::Text => &mut self.output,
+                Kind::Tool => &mut self.tools,
+                Kind::Reasoning
+                | Kind::Summary
+                | Kind::Usage
+                | Kind::Ping
+                | Kind::Comment
+                | Kind::Error
+                | Kind::Done
+                | Kind::Meta => continue,
+            };
+            if into.len() + text.len() > MAX_TEXT {
+                self.cut = true;
+            } else {
+                into.push_str(&text);
+            }
+        }
+    }
 }
 
 impl Reading {
@@ -74,12 +116,21 @@ impl Reading {
             error: false,
             content_events: 0,
             sequence: None,
+            reasoning: 0,
+            text: None,
         }
+    }
+
+    /// The same, with its text.
+    #[must_use]
+    pub fn with_text(self) -> Self {
+        Self { answer: self.answer.keep_words(), text: Some(Text::default()), ..self }
     }
 
     /// Takes the next bytes, which came `at` since the attempt began.
     pub fn push(&mut self, bytes: &[u8], at: Micros) {
-        let Self { answer, first_content, opened, over, error, content_events, sequence } = self;
+        let Self { answer, first_content, opened, over, error, content_events, sequence, reasoning, text } =
+            self;
         answer.push(Chunk { bytes, read: 0, at: Some(at) }, |delta| {
             if delta.is_content() {
                 first_content.get_or_insert(at);
@@ -89,12 +140,22 @@ impl Reading {
             *over |= matches!(delta.kind, Kind::Done | Kind::Error);
             *error |= delta.kind == Kind::Error;
             *sequence = delta.provider_seq.or(*sequence);
+            if delta.kind == Kind::Reasoning {
+                *reasoning += u64::from(delta.tokens_est.unwrap_or(0));
+            }
         });
+        if let Some(text) = text {
+            text.add(answer.take_words());
+        }
     }
 
     /// The body has ended. Fills the part of `summary` that a body tells, usage and outcome among it.
-    pub fn finish(self, summary: &mut Summary) {
-        self.answer.finish(summary, |_| {});
+    /// Returned is its text, where it was kept.
+    pub fn finish(self, summary: &mut Summary) -> Option<Text> {
+        let (_, words) = self.answer.finish_with_words(summary, |_| {});
+        let mut text = self.text?;
+        text.add(words);
+        Some(text)
     }
 }
 
@@ -120,6 +181,12 @@ impl Hold {
         let media = head.content_type.unwrap_or_default().trim_start();
         let whole = media.get(..16).is_some_and(|media| media.eq_ignore_ascii_case("application/json"));
         Self { reading: Reading::new(head), held: Vec::new(), size: 0, streamed: !whole }
+    }
+
+    /// The same, with its text.
+    #[must_use]
+    pub fn with_text(self) -> Self {
+        Self { reading: self.reading.with_text(), ..self }
     }
 
     /// Takes the next bytes, which came `at` since the attempt began.
@@ -148,11 +215,11 @@ impl Hold {
         self.reading.first_content.is_some()
     }
 
-    /// The body ended while it was held: what it was, and its part of the summary.
-    pub fn end(self) -> (Ended, Summary, Vec<Bytes>) {
+    /// The body ended while it was held: what it was, its part of the summary, and its text, where it is kept.
+    pub fn end(self) -> (Ended, Summary, Vec<Bytes>, Option<Text>) {
         let (opened, over, size) = (self.reading.opened, self.reading.over, self.size);
         let mut summary = Summary::default();
-        self.reading.finish(&mut summary);
+        let text = self.reading.finish(&mut summary);
         let generated = summary.usage.output.is_some_and(|tokens| tokens > 0);
         let ended = match summary.outcome {
             Outcome::Failed => Ended::Error,
@@ -162,7 +229,7 @@ impl Hold {
             // Unknown is not an API that can be read.
             Outcome::Completed | Outcome::Incomplete | Outcome::Unknown => Ended::Well,
         };
-        (ended, summary, self.held)
+        (ended, summary, self.held, text)
     }
 
     /// The held pieces, and the reading that goes on with what follows.

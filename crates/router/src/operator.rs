@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `/admin/requests` | the latest requests that are over, the newest first |
 //! | `/admin/requests/{id}` | one of them: attempts, reasons, tokens, cost |
-//! | `/admin/state` | breakers, routes, requests that are not over |
+//! | `/admin/state` | breakers, routes, what policies know, requests that are not over |
 //! | `/admin/signals` | the live signals, what is done about each, and what upstreams keep |
 //! | `POST /admin/signals` | takes in one signal or a list, in the JSON of the feed; 400 names what is wrong |
 //! | `POST /admin/labels` | takes in `{"request": ID, "right": false}`: whether an answer was right |
@@ -174,7 +174,7 @@ impl Operator {
         let breakers: Vec<_> = router.breakers(now).iter().map(|view| breaker(view, now)).collect();
         json!({
             "ready": router.ready(now), "open_requests": self.access.open(), "breakers": breakers,
-            "routes": routes(&router),
+            "routes": routes(&router), "policies": policies(&router, now),
         })
     }
 }
@@ -211,6 +211,11 @@ fn breaker(view: &BreakerView, now: Instant) -> Value {
     };
     let why = view.why.map(|why| format!("{why:?}").to_lowercase());
     json!({"upstream": &*view.upstream, "model": &*view.model, "state": state, "why": why, "open_s": left})
+}
+
+fn policies(router: &Router, now: Instant) -> Vec<Value> {
+    let view = |(route, policy, knows)| json!({"route": route, "policy": policy, "knows": knows});
+    router.policy_views(now).into_iter().map(view).collect()
 }
 
 fn routes(router: &Router) -> Vec<Value> {

@@ -46,6 +46,8 @@ pub enum Incapable {
     Parameter,
     /// It may not or will not (403): a model that the key may not use, a country, a policy.
     Forbidden,
+    /// Its answer is not what was asked for: a content check failed.
+    Content,
 }
 
 /// A refusal for reasons of quantity, with the wait that it asks for.
@@ -157,6 +159,7 @@ impl Outcome {
             Self::Incapable(Incapable::Api) => "no-such-api",
             Self::Incapable(Incapable::Parameter) => "unsupported-parameter",
             Self::Incapable(Incapable::Forbidden) => "forbidden",
+            Self::Incapable(Incapable::Content) => "content-check",
             Self::Limited(limit) => match limit.kind {
                 LimitKind::Rate => "rate-limit",
                 LimitKind::PerIp => "per-ip-limit",

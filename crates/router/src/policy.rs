@@ -10,9 +10,9 @@
 //! there, and told as "would have" unless it says `act = true`.
 //!
 //! **Precedence**, first to last. State and ability (organisation, API, context) decide who may take a call at
-//! all; no advice changes that. Then: a refusal ends the call, the first policy's in the order of `KINDS`;
-//! lines are waited in, in that order; an upstream that somebody wants left out (for money) is not asked; one
-//! that anybody advises against stands last, whoever prefers
+//! all; no advice changes that. Then: a refusal ends the call, the first policy's in the order of `KINDS`; waits
+//! and lines follow in that order; an upstream that somebody wants left out (for money) is not asked; one that
+//! anybody advises against stands last, whoever prefers
 //! it; among the others those preferred stand first; then tiers and weights as ever. Of several changes to a
 //! request the strictest counts: the most steps less effort, the smallest cap. Signals ([`steer`](crate::steer))
 //! are heard like one more policy that advises against places. But for the ceiling on cost, nobody is left out:
@@ -24,12 +24,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::HeaderMap;
 use serde::Serialize;
+use serde_json::Value;
 use sseismo_capture::tap::prompt_numeric_share;
 use sseismo_trace::{Api, SignatureId};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::access::Entry;
+use crate::breaker::State;
 use crate::choice::Router;
 use crate::config::{Member, Route, Section, Upstream};
 use crate::rewrite::Members;
@@ -37,6 +40,7 @@ use crate::steer::{Called, Force, Held, Snapshot};
 
 pub mod adjust;
 pub mod aimd_share;
+pub mod content_checks;
 pub mod cost_ceiling;
 pub mod deep_concurrency;
 pub mod effort;
@@ -45,10 +49,12 @@ pub mod prompt_shape;
 pub mod size_window;
 
 pub use adjust::Adjust;
+pub use content_checks::Expected;
 pub use line::{Line, Place};
 
 /// Every policy, in the order of precedence.
-pub(crate) const KINDS: [Kind; 5] = [
+pub(crate) const KINDS: [Kind; 6] = [
+    Kind { name: content_checks::NAME, read: content_checks::read, write_up: true },
     Kind { name: cost_ceiling::NAME, read: cost_ceiling::read, write_up: false },
     Kind { name: deep_concurrency::NAME, read: deep_concurrency::read, write_up: true },
     Kind { name: prompt_shape::NAME, read: prompt_shape::read, write_up: true },
@@ -78,8 +84,22 @@ pub trait Policy: Any + fmt::Debug + Send + Sync {
     /// What to do about a call. Called once per call, on the way of the call: quick, and never waiting.
     fn consider(&self, call: &Call<'_>, now: Instant) -> Thought;
 
-    /// A call that was considered has ended. `mark` is the one of its [`Thought`].
-    fn ended(&self, _entry: &Entry, _mark: u64, _now: Instant) {}
+    /// A request of a call that was considered is about to be sent to `upstream`; told or done.
+    fn began(&self, _upstream: &Upstream, _mark: u64, _now: Instant) {}
+
+    /// The head of `upstream`'s answer to it has come. `slot` is the key that was sent.
+    fn answered(&self, _upstream: &Upstream, _slot: Option<u16>, _headers: &HeaderMap, _now: Instant) {}
+
+    /// A call that was considered has ended. `mark` is the one of its [`Thought`]. Returned is what the policy
+    /// itself does about that, to be counted and logged: it disarms a check, it halts a canary.
+    fn ended(&self, _entry: &Entry, _mark: u64, _now: Instant) -> Option<&'static str> {
+        None
+    }
+
+    /// What it knows, for operators. No texts, no keys.
+    fn view(&self, _now: Instant) -> Option<Value> {
+        None
+    }
 
     /// The same policy under a changed configuration, with what `old` has learned; `None`: nothing is learned
     /// that could be kept. `old` is of the same name.
@@ -101,6 +121,10 @@ pub struct Thought {
     pub place: Option<Place>,
     /// What the policy is for and cannot do about this call: an action, and why.
     pub cannot: Vec<(&'static str, &'static str)>,
+    /// The arm of a comparison that the call belongs to, when it acts: the traces' `canary_arm`.
+    pub arm: Option<&'static str>,
+    /// What the answer is held against.
+    pub expected: Option<Arc<Expected>>,
 }
 
 impl Thought {
@@ -135,6 +159,10 @@ pub enum Advice {
     CapOutput(u64),
     /// Reasoning tokens at most, where the API has a parameter for it.
     CapReasoning(u64),
+    /// An answer that streams more raw reasoning than so many tokens, estimated, is ended there.
+    StopReasoning(u64),
+    /// Wait so long, then go on.
+    Wait(Duration),
     /// No upstream is asked.
     Refuse {
         /// When to come back; `None`: the same request would be refused again.
@@ -157,6 +185,8 @@ impl Advice {
             Self::LowerEffort(_) => "lower-effort",
             Self::CapOutput(_) => "cap-output",
             Self::CapReasoning(_) => "cap-reasoning",
+            Self::StopReasoning(_) => "stop-reasoning",
+            Self::Wait(_) => "wait",
             Self::Refuse { .. } => "refuse",
         }
     }
@@ -193,6 +223,7 @@ pub struct Call<'a> {
     pub signals: &'a Snapshot,
     /// The part of its ordinary calls that an upstream keeps, whatever is signalled.
     pub floor: f64,
+    router: &'a Router,
     numeric_share: OnceCell<Option<f64>>,
 }
 
@@ -205,6 +236,12 @@ impl<'a> Call<'a> {
     /// Share of the prompt's characters that are numeric, as traces have it; looked at once, when asked for.
     pub fn numeric_share(&self) -> Option<f64> {
         *self.numeric_share.get_or_init(|| prompt_numeric_share(self.body))
+    }
+
+    /// Where an upstream's breaker stands for the route's model, and since when it is closed again, if it was
+    /// ever open.
+    pub fn breaker(&self, upstream: &Upstream, now: Instant) -> (State, Option<Instant>) {
+        self.router.standing(upstream, self.route, now)
     }
 
     /// The upstreams that ordinary calls of the route go to.
@@ -366,7 +403,18 @@ pub struct Advised {
     pub cheapest: bool,
     /// Changes to the request.
     pub adjust: Adjust,
-    lines: Vec<(Arc<Line>, Duration, Told)>,
+    /// Raw reasoning is ended after so many tokens, for this.
+    pub stop_reasoning: Option<(u64, Told)>,
+    waits: Vec<(Wait, Told)>,
+}
+
+/// What a call waits for before it is planned.
+#[derive(Clone, Debug)]
+enum Wait {
+    /// A place in a line, so long at most.
+    Line(Arc<Line>, Duration),
+    /// Time to pass.
+    Time(Duration),
 }
 
 impl Advised {
@@ -391,7 +439,13 @@ impl Advised {
                 self.cheapest |= cheapest;
                 self.spill.get_or_insert(told);
             }
-            Advice::Queue(line, within) => self.lines.push((line, within, told)),
+            Advice::Queue(line, within) => self.waits.push((Wait::Line(line, within), told)),
+            Advice::Wait(time) => self.waits.push((Wait::Time(time), told)),
+            Advice::StopReasoning(tokens) => {
+                if self.stop_reasoning.as_ref().is_none_or(|(known, _)| *known > tokens) {
+                    self.stop_reasoning = Some((tokens, told));
+                }
+            }
             Advice::LowerEffort(steps) => self.adjust.lower(steps),
             Advice::CapOutput(tokens) => self.adjust.cap_output(tokens),
             Advice::CapReasoning(tokens) => self.adjust.cap_reasoning(tokens),
@@ -413,36 +467,74 @@ pub struct Considered {
     pub done: Vec<Told>,
     /// What would have been done.
     pub would_have: Vec<Told>,
-    marks: Vec<(Arc<dyn Policy>, u64)>,
+    /// The arm of a comparison that it belongs to.
+    pub arm: Option<&'static str>,
+    /// What the answer is held against, and whether a failure moves the call on while it can be moved.
+    pub expected: Option<(Arc<Expected>, bool)>,
+    marks: Vec<Mark>,
     places: Vec<Place>,
 }
 
+/// A policy's note on a call.
+#[derive(Debug)]
+struct Mark {
+    policy: Arc<dyn Policy>,
+    mark: u64,
+    act: bool,
+}
+
 impl Considered {
-    /// Waits in the lines that were advised, one after the other.
+    /// Waits for what was advised, one after the other.
     pub(crate) async fn wait(&mut self) {
-        for (line, within, told) in std::mem::take(&mut self.advised.lines) {
-            // A line that is full or too slow is no reason to refuse: the call goes on.
-            let why = match timeout(within, line.enter()).await {
-                Ok(Some(place)) => {
-                    self.places.push(place);
+        for (wait, told) in std::mem::take(&mut self.advised.waits) {
+            let why = match wait {
+                Wait::Line(line, within) => self.stand_in(&line, within).await,
+                Wait::Time(time) => {
+                    sleep(time).await;
                     None
                 }
-                Ok(None) => Some("line-full"),
-                Err(_) => Some("waited-in-vain"),
             };
             self.done.push(Told { why, ..told });
         }
     }
 
-    /// Whether there is a line to wait in.
-    pub(crate) fn has_lines(&self) -> bool {
-        !self.advised.lines.is_empty()
+    /// Waits in a line; why in vain. A line that is full or too slow is no reason to refuse: the call goes on.
+    async fn stand_in(&mut self, line: &Line, within: Duration) -> Option<&'static str> {
+        match timeout(within, line.enter()).await {
+            Ok(Some(place)) => {
+                self.places.push(place);
+                None
+            }
+            Ok(None) => Some("line-full"),
+            Err(_) => Some("waited-in-vain"),
+        }
     }
 
-    /// The call has ended.
-    pub(crate) fn ended(self, entry: &Entry, now: Instant) {
-        for (policy, mark) in self.marks {
-            policy.ended(entry, mark, now);
+    /// Whether there is something to wait for.
+    pub(crate) fn has_to_wait(&self) -> bool {
+        !self.advised.waits.is_empty()
+    }
+
+    /// A request is about to be sent.
+    pub(crate) fn began(&self, upstream: &Upstream, now: Instant) {
+        self.marks.iter().for_each(|mark| mark.policy.began(upstream, mark.mark, now));
+    }
+
+    /// The head of an answer has come.
+    pub(crate) fn answered(&self, upstream: &Upstream, slot: Option<u16>, headers: &HeaderMap, now: Instant) {
+        self.marks.iter().for_each(|mark| mark.policy.answered(upstream, slot, headers, now));
+    }
+
+    /// The call has ended; what the policies did about that is added to its entry.
+    pub(crate) fn ended(self, entry: &mut Entry, now: Instant) {
+        for Mark { policy, mark, act } in self.marks {
+            let Some(action) = policy.ended(entry, mark, now) else { continue };
+            let told = Told { policy: policy.name(), action, why: None };
+            if act {
+                entry.policy.push(told);
+            } else {
+                entry.would_have.push(Told { why: Some(Held::ObserveOnly.name()), ..told });
+            }
         }
     }
 }
@@ -483,6 +575,7 @@ impl Router {
             body: known.body,
             signals: &signals,
             floor: self.config().signals.floor,
+            router: self,
             numeric_share: OnceCell::new(),
         };
         Some(considered(policies, &call, now))
@@ -493,26 +586,38 @@ impl Router {
 pub fn considered(policies: &[Installed], call: &Call<'_>, now: Instant) -> Considered {
     let mut considered = Considered { route: call.route.model.clone(), ..Considered::default() };
     for Installed { policy, act } in policies {
-        let Thought { advice, held, mark, place, cannot } = policy.consider(call, now);
+        let Thought { advice, held, mark, place, cannot, arm, expected } = policy.consider(call, now);
         considered.places.extend(place);
         let cannot =
             cannot.into_iter().map(|(action, why)| Told { policy: policy.name(), action, why: Some(why) });
         considered.would_have.extend(cannot);
         let held = held.or((!act).then_some(Held::ObserveOnly));
+        considered.arm = arm.filter(|_| held.is_none()).or(considered.arm);
+        considered.expected =
+            expected.map(|expected| (expected, held.is_none())).or(considered.expected.take());
         for advice in advice {
+            if let Advice::StopReasoning(_) = advice {
+                // Told by the answer, once it has reasoned so long: then only is something done, or would be.
+                let told = Told { policy: policy.name(), action: advice.name(), why: held.map(Held::name) };
+                considered.advised.add(advice, told);
+                continue;
+            }
             let told = Told { policy: policy.name(), action: advice.name(), why: held.map(Held::name) };
             if held.is_some() {
                 considered.would_have.push(told);
                 continue;
             }
             match advice {
-                // Told when the plan shows that somebody else took the call, or when the wait is over.
+                // Told when the plan shows that somebody else took the call, when the wait is over, or when an
+                // answer is ended.
                 Advice::Prefer(_)
                 | Advice::Avoid(_)
                 | Advice::Without(_)
                 | Advice::FromTier(_)
                 | Advice::Spill { .. }
-                | Advice::Queue(..) => {}
+                | Advice::Queue(..)
+                | Advice::Wait(_)
+                | Advice::StopReasoning(_) => {}
                 Advice::LowerEffort(_)
                 | Advice::CapOutput(_)
                 | Advice::CapReasoning(_)
@@ -520,7 +625,7 @@ pub fn considered(policies: &[Installed], call: &Call<'_>, now: Instant) -> Cons
             }
             considered.advised.add(advice, told);
         }
-        considered.marks.push((Arc::clone(policy), mark));
+        considered.marks.push(Mark { policy: Arc::clone(policy), mark, act: *act });
     }
     considered
 }

@@ -9,10 +9,12 @@
 //! | ends with its API's end | the end |
 //! | ends without it | the API's error event, then the end |
 //! | breaks off | a broken body: every client takes that for a failure |
+//! | reasons longer than a policy allows | the API's error event, then the end |
 //! | is silent | signs of life, where they are configured; after [`MAX_SILENCE`] the error event |
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -22,7 +24,7 @@ use sseismo_capture::tap::TapBody;
 use sseismo_trace::{Api, Outcome as Ending, Summary};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::access::{Open, Tokens};
+use crate::access::{Open, Tokens, Tried};
 use crate::affinity::Learner;
 use crate::choice::Attempt;
 use crate::exchange::{Answer, ms, note::Noted};
@@ -31,6 +33,7 @@ use crate::hold::Reading;
 use crate::metrics::InFlight;
 use crate::outcome::{FailureKind, Outcome};
 use crate::own::BodyError;
+use crate::policy::Expected;
 use crate::usage::Strip;
 use crate::{clock, keepalive};
 
@@ -56,6 +59,10 @@ pub struct Relayed {
     summary: Option<Summary>,
     /// The upstream's error, to be handed on when everything before it was.
     broken: Option<BodyError>,
+    /// What it is held against when it has ended.
+    expected: Option<Arc<Expected>>,
+    /// A policy ended it.
+    stopped: bool,
     settle: Option<Settle>,
 }
 
@@ -73,6 +80,24 @@ pub(crate) struct Settle {
 }
 
 impl Settle {
+    /// Whether the answer is to be ended here, after so much raw reasoning. Told once when it would be.
+    fn is_enough(&mut self, reasoning: u64) -> bool {
+        let Open { entry, considered: Some(considered), .. } = &mut self.open else { return false };
+        let limit = &mut considered.advised.stop_reasoning;
+        let Some((_, told)) = limit.take_if(|(most, _)| reasoning > *most) else { return false };
+        let stops = told.why.is_none();
+        if stops {
+            entry.policy.push(told)
+        } else {
+            entry.would_have.push(told)
+        }
+        stops
+    }
+
+    fn tried(&mut self) -> Option<&mut Tried> {
+        self.open.entry.attempts.get_mut(self.place)
+    }
+
     fn first_content(&mut self, now: Instant) {
         self.attempt.first_content(now);
         self.open.entry.first_content_ms = Some(ms(now - self.started));
@@ -88,9 +113,7 @@ impl Settle {
         if let Some(tried) = entry.attempts.get_mut(self.place) {
             (tried.outcome, tried.kind) = (outcome.to_string(), outcome.name());
             tried.ended_ms = entry.duration_ms;
-            tried.tokens = entry.reported;
-            let price = self.attempt.upstream.prices.get(&*self.attempt.model);
-            tried.cost_usd = price.and_then(|price| price.cost(&summary.usage));
+            tried.costs(summary.usage, &self.attempt);
         }
         self.attempt.end(outcome, now);
         drop(self.in_flight);
@@ -163,6 +186,8 @@ impl Relayed {
             noted: answer.noted,
             summary: answer.summary,
             broken: None,
+            expected: answer.expected,
+            stopped: false,
             settle: Some(settle),
             reading: answer.reading,
         };
@@ -171,6 +196,9 @@ impl Relayed {
         {
             let at = began + Duration::from_micros(u64::try_from(at.0).unwrap_or(0));
             settle.open.entry.first_content_ms = Some(ms(at.saturating_duration_since(settle.started)));
+        }
+        if let Some(tried) = relayed.settle.as_mut().and_then(Settle::tried) {
+            tried.content_check = answer.check;
         }
         for bytes in answer.held {
             relayed.learn(&bytes);
@@ -206,7 +234,9 @@ impl Relayed {
                         let last = source.is_end_stream();
                         self.hear(&bytes);
                         self.pass(bytes);
-                        if last {
+                        if self.stopped {
+                            self.stop();
+                        } else if last {
                             self.end(); // nobody polls a body again that says it is at its end
                         }
                     }
@@ -241,6 +271,9 @@ impl Relayed {
                 && let Some(settle) = &mut self.settle
             {
                 settle.first_content(now);
+            }
+            if let (false, Some(settle)) = (reading.over, &mut self.settle) {
+                self.stopped = settle.is_enough(reading.reasoning);
             }
         }
         self.learn(bytes);
@@ -289,12 +322,18 @@ impl Relayed {
         self.finish("the upstream ended the stream before it was complete");
     }
 
+    /// A policy has had enough of it. The connection is dropped: the upstream stops generating.
+    fn stop(&mut self) {
+        self.noted.ends(Ending::Incomplete);
+        self.source = None;
+        self.flush();
+        self.finish("the reasoning budget of this call is spent; ask for less effort or a shorter task");
+    }
+
     /// The body has ended cleanly, or must end here: says so in the API's words when the API did not.
     fn finish(&mut self, message: &str) {
-        let Some(reading) = self.reading.take() else { return };
-        let sequence = reading.sequence;
-        let mut summary = Summary::default();
-        reading.finish(&mut summary);
+        let sequence = self.reading.as_ref().and_then(|reading| reading.sequence);
+        let Some(summary) = self.told() else { return };
         if let (Ending::Truncated, Some(api), Some(true)) = (summary.outcome, self.api, summary.streamed) {
             let mut boundary = self.boundary;
             self.ready.iter().for_each(|bytes| boundary.push(bytes));
@@ -305,8 +344,8 @@ impl Relayed {
 
     /// Everything was handed on: tells how it went, once.
     fn over(&mut self, broken: bool) {
-        let Some(settle) = self.settle.take() else { return };
         let summary = self.summary.take().or_else(|| self.told()).unwrap_or_default();
+        let Some(settle) = self.settle.take() else { return };
         let (outcome, ending) = match summary.outcome {
             Ending::Completed => (Outcome::Good, "completed"),
             Ending::Incomplete => (Outcome::Good, "incomplete"),
@@ -320,13 +359,27 @@ impl Relayed {
                 Some(outcome) => (outcome, "failed"),
             },
         };
+        let (outcome, ending) =
+            if self.stopped { (Outcome::Neutral, "stopped-by-policy") } else { (outcome, ending) };
         let outcome = settle.outcome.unwrap_or(outcome);
         settle.end(outcome, ending, &summary);
     }
 
+    /// What the body told, now that it is over; its content is checked.
     fn told(&mut self) -> Option<Summary> {
-        let mut summary = Summary::default();
-        self.reading.take()?.finish(&mut summary);
+        let reading = self.reading.take()?;
+        let (mut summary, raw) = (Summary::default(), reading.reasoning);
+        let text = reading.finish(&mut summary);
+        let check =
+            self.expected.take().zip(text).map(|(expected, text)| expected.judge(&text, summary.outcome));
+        if let Some(check) = check {
+            self.noted.checked(check);
+        }
+        self.noted.close();
+        if let Some(tried) = self.settle.as_mut().and_then(Settle::tried) {
+            tried.content_check = check.unwrap_or(tried.content_check);
+            tried.reasoning_est = (raw > 0).then_some(raw);
+        }
         Some(summary)
     }
 }
@@ -337,8 +390,8 @@ impl Drop for Relayed {
         if self.is_over() || self.reading.as_ref().is_some_and(|reading| reading.over) {
             return self.over(false);
         }
+        let summary = self.summary.take().or_else(|| self.told()).unwrap_or_default();
         if let Some(settle) = self.settle.take() {
-            let summary = self.summary.take().or_else(|| self.told()).unwrap_or_default();
             settle.end(Outcome::Neutral, "client-gone", &summary);
         }
     }

@@ -13,6 +13,8 @@
 mod lab;
 
 use lab::{ALL, CHAT, Got, Relay, Sim, request, send, upstream};
+use sseismo_capture::tap::Record;
+use sseismo_trace::ContentCheck;
 
 /// Two healthy upstreams behind a route with these lines; `a` and `b` have further lines of their own.
 async fn two(more_a: &str, more_b: &str, route: &str) -> (Sim, Sim, Relay) {
@@ -115,4 +117,91 @@ async fn money_is_spent_up_to_the_ceiling_and_no_further() {
     let (done, would) = told(&relay).await;
     assert_eq!(done, ["cost_ceiling without"]);
     assert_eq!((would, a.hits().len()), (vec!["cost_ceiling enforce unknown-price".to_owned()], 0));
+}
+
+/// An upstream that answers long numeric prompts 200 and wrong: JSON that breaks off, a placeholder, nothing.
+const SATURATED: &str = "[[behaviour]]\nkind = \"saturation\"\ntokens = 100\nnumeric-share = 0.3\nfails = 1.0\nfails-elsewhere = 0.0\n";
+
+/// `a` is saturated by numbers.
+async fn saturated(route: &str) -> (Sim, Sim, Relay) {
+    let (a, b) = (Sim::paced("1ms", 3, SATURATED).await, Sim::paced("1ms", 3, "").await);
+    let relay = Relay::start(&over(&a, &b, "", "", route)).await;
+    (a, b, relay)
+}
+
+fn numbers(streamed: bool) -> String {
+    let json = r#","response_format":{"type":"json_object"}"#;
+    let body = prompt(&"1234.5, ".repeat(300), json);
+    if streamed { body } else { body.replace(r#""stream":true"#, r#""stream":false"#) }
+}
+
+#[tokio::test]
+async fn wrong_answers_are_passed_over_while_they_can_be_and_put_an_upstream_off_for_their_shape() {
+    for (acts, table) in acting("[route.content_checks]") {
+        let (a, b, relay) = saturated(&table).await;
+        for call in 0..4 {
+            let got = ask(&relay, numbers(false)).await;
+            assert_eq!(got.head.status.as_u16(), 200, "{}", got.text);
+            let last = if acts { "b" } else { "a" };
+            assert_eq!(got.header("x-sseismo-served-by"), last, "{call}");
+            relay.logged().await;
+            let entry = relay.access.latest(1).remove(0);
+            let checks: Vec<_> = entry.attempts.iter().map(|tried| tried.content_check).collect();
+            let expected = match (acts, call) {
+                (false, _) => 1, // told only
+                (true, 3) => 1,  // a is off: b is asked at once
+                (true, _) => 2,
+            };
+            assert_eq!(checks.len(), expected, "{entry:?}");
+            if expected == 2 {
+                assert_eq!(entry.attempts[0].outcome, "content-check");
+                assert!(entry.attempts[0].tokens.output.is_some(), "what it cost is counted: {entry:?}");
+            }
+            let wrong = checks[0] != ContentCheck::Ok && checks[0] != ContentCheck::NotChecked;
+            assert_eq!(wrong, !(acts && call == 3), "{checks:?}");
+            if acts {
+                assert_eq!(checks.last(), Some(&ContentCheck::Ok));
+                assert!(got.text.contains("answer"), "{}", got.text);
+            }
+        }
+        let (done, would) = told(&relay).await;
+        if acts {
+            assert_eq!((done, would), (vec!["content_checks avoid".to_owned()], vec![]));
+        } else {
+            assert_eq!((done, would), (vec![], vec!["content_checks avoid observe-only".to_owned()]));
+        }
+        assert_eq!((a.hits().len(), b.hits().len()), if acts { (3, 4) } else { (4, 0) });
+        assert_eq!(
+            served_by(&relay, prompt("how much is 1 + 1?", "")).await,
+            "a",
+            "its breaker heard nothing"
+        );
+        let records = relay.records(if acts { 8 } else { 5 }).await;
+        let wrong = |record: &&Record| {
+            !matches!(record.summary.content_check, ContentCheck::Ok | ContentCheck::NotChecked)
+        };
+        let of_a = |record: &&Record| record.summary.upstream.as_deref() == Some("a");
+        assert_eq!(records.iter().filter(wrong).count(), if acts { 3 } else { 4 });
+        assert!(records.iter().filter(wrong).all(|record| of_a(&record)));
+        let checked = records.iter().filter(|record| record.summary.content_check == ContentCheck::Ok);
+        assert_eq!(checked.count(), if acts { 5 } else { 1 });
+    }
+}
+
+/// What is streamed cannot be taken back: it is counted, and the fourth call goes elsewhere.
+#[tokio::test]
+async fn streamed_wrong_answers_are_only_counted() {
+    let (a, b, relay) = saturated("[route.content_checks]\nact = true").await;
+    for call in 0..4 {
+        let expected = if call < 3 { "a" } else { "b" };
+        let got = ask(&relay, numbers(true)).await;
+        assert_eq!(got.header("x-sseismo-served-by"), expected, "{call}: {}", got.text);
+        relay.logged().await; // an answer is checked when it has ended
+    }
+    assert_eq!((a.hits().len(), b.hits().len()), (3, 1));
+    let mut records = relay.records(4).await;
+    records.sort_by_key(|record| record.summary.started_at);
+    let checks: Vec<_> = records.iter().map(|record| record.summary.content_check).collect();
+    assert_eq!(checks[3], ContentCheck::Ok);
+    assert!(checks[..3].iter().all(|check| *check != ContentCheck::Ok && *check != ContentCheck::NotChecked));
 }

@@ -23,6 +23,7 @@ use sseismo_trace::{
     Attribution, Chunk, ContentCheck, Delta, Kind, Micros, Outcome, Read, Stream, Summary, TimeSource,
     UtcMicros,
 };
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::body::{End, Piece, TapBody, Watch, split_at_blank_line};
@@ -188,6 +189,7 @@ impl Observer {
                 summary,
                 at_end: AtEnd::default(),
                 json: false,
+                known: None,
             }),
         }
     }
@@ -228,6 +230,7 @@ struct Draft {
     at_end: AtEnd,
     /// JSON was asked for, and the answer is to be held against it.
     json: bool,
+    known: Option<oneshot::Receiver<()>>,
 }
 
 type Change = Box<dyn FnOnce(&mut Summary) + Send>;
@@ -301,6 +304,14 @@ impl Exchange {
     pub fn at_end(&mut self, change: impl FnOnce(&mut Summary) + Send + 'static) {
         if let Some(draft) = &mut self.draft {
             draft.at_end = AtEnd(Some(Box::new(change)));
+        }
+    }
+
+    /// What [`at_end`](Self::at_end) says is not known before the other end of `known` has sent or is dropped:
+    /// the record waits for it.
+    pub fn known_when(&mut self, known: oneshot::Receiver<()>) {
+        if let Some(draft) = &mut self.draft {
+            draft.known = Some(known);
         }
     }
 
@@ -416,6 +427,9 @@ async fn analyse(observer: Observer, mut draft: Draft, mut watch: Watch, media: 
             record.summary.tcp_rtt_us = Some(tcp.rtt_us);
             record.summary.tcp_retrans = Some(tcp.retrans);
         }
+    }
+    if let Some(known) = draft.known.take() {
+        let _ = known.await; // dropped says the same as sent
     }
     draft.at_end.apply(&mut record.summary);
     observer.note(Note::End(Box::new(record)));

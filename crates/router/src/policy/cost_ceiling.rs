@@ -102,6 +102,7 @@ pub(crate) fn read(section: &Section<'_>, _: &Route) -> Option<Arc<dyn Policy>> 
     if !section.has("per_call") && !section.has("per_hour") {
         section.fault("per_call", "state `per_call` or `per_hour`, in US dollars");
     }
+    per_call.or(per_hour)?;
     let settings = Settings {
         per_call: per_call.unwrap_or(f64::INFINITY),
         per_hour: per_hour.unwrap_or(f64::INFINITY),
@@ -172,7 +173,7 @@ impl Policy for CostCeiling {
         Thought { advice, cannot, mark: micros(reserved), ..Thought::default() }
     }
 
-    fn ended(&self, entry: &Entry, mark: u64, now: Instant) {
+    fn ended(&self, entry: &Entry, mark: u64, now: Instant) -> Option<&'static str> {
         let mut state = locked(&self.state);
         if let Some(output) = entry.reported.output {
             state.outputs.push_back(output);
@@ -190,6 +191,7 @@ impl Policy for CostCeiling {
             spent.forget(step);
             spent.spend(step, charged);
         }
+        None
     }
 
     fn after(&self, old: &dyn Policy) -> Option<Arc<dyn Policy>> {
@@ -226,6 +228,7 @@ mod tests {
 
     use super::super::tests::{Asked, Lab, PLAIN, fault, lab, names};
     use crate::access::{Entry, Tokens, Tried};
+    use crate::policy::Refusal;
 
     /// 100,000 prompt tokens: 0.30 at `a`, 0.20 at `b`, 0.10 at `c`.
     const ASKED: Asked = Asked { prompt_tokens: 100_000, ..PLAIN };
@@ -234,19 +237,23 @@ mod tests {
         format!("[route.cost_ceiling]\nact = true\n{more}\n")
     }
 
-    fn refused(lab: &Lab, asked: &Asked) -> Option<Option<u64>> {
+    /// Seconds until it may come back, `never`, or nothing when it is not refused.
+    fn refused(lab: &Lab, asked: &Asked) -> String {
         let considered = lab.considered(asked);
         let refusal = considered.advised.refuse;
         lab.over(asked, considered);
-        Some(refusal?.retry_after.map(|wait| wait.as_secs()))
+        let told =
+            |refusal: Refusal| refusal.retry_after.map_or("never".into(), |wait| wait.as_secs().to_string());
+        refusal.map(told).unwrap_or_default()
     }
 
     /// A call of `caller` that cost so much.
     fn cost(lab: &Lab, caller: Option<&'static str>, usd: f64, output: u64) {
         let reported = Tokens { output: Some(output), ..Tokens::default() };
         let caller = caller.map(str::to_owned);
-        let entry = Entry { caller, cost_usd: Some(usd), reported, outcome: "completed", ..Entry::default() };
-        lab.considered(&Asked { prompt_tokens: 0, ..ASKED }).ended(&entry, lab.now);
+        let mut entry =
+            Entry { caller, cost_usd: Some(usd), reported, outcome: "completed", ..Entry::default() };
+        lab.considered(&Asked { prompt_tokens: 0, ..ASKED }).ended(&mut entry, lab.now);
     }
 
     #[test]
@@ -255,7 +262,7 @@ mod tests {
         assert_eq!(lab.order(&ASKED), "b c", "a is left out, not last");
         assert_eq!(lab.order(&Asked { prompt_tokens: 80_000, ..ASKED }), "a b c");
         assert_eq!(lab.order(&Asked { prompt_tokens: 200_000, ..ASKED }), "c");
-        assert_eq!(refused(&lab, &Asked { prompt_tokens: 300_000, ..ASKED }), Some(None), "no time helps");
+        assert_eq!(refused(&lab, &Asked { prompt_tokens: 300_000, ..ASKED }), "never", "no time helps");
     }
 
     #[test]
@@ -284,25 +291,25 @@ mod tests {
         cost(&lab, Some("one"), 0.25, 10);
         assert_eq!(lab.order(&one), "c", "0.15 are left");
         cost(&lab, Some("one"), 0.25, 10);
-        assert_eq!(refused(&lab, &one), Some(Some(3_600)));
+        assert_eq!(refused(&lab, &one), "3600");
         assert_eq!(lab.order(&two), "a b c");
         lab.over(&one, flying);
         lab.now += Duration::from_mins(59);
-        assert!(refused(&lab, &one).is_some());
+        assert_ne!(refused(&lab, &one), "");
         lab.now += Duration::from_mins(2);
-        assert!(refused(&lab, &one).is_none());
+        assert_eq!(refused(&lab, &one), "");
     }
 
     #[test]
     fn who_leaves_early_pays_the_estimate() {
         let lab = lab(&table("per_hour = 0.15"));
-        let left = Entry { outcome: "client-gone", attempts: vec![Tried::default()], ..Entry::default() };
-        lab.considered(&ASKED).ended(&left, lab.now);
-        assert_eq!(refused(&lab, &ASKED), Some(Some(3_600)));
+        let mut left = Entry { outcome: "client-gone", attempts: vec![Tried::default()], ..Entry::default() };
+        lab.considered(&ASKED).ended(&mut left, lab.now);
+        assert_eq!(refused(&lab, &ASKED), "3600");
         let lab = self::lab(&table("per_hour = 0.15"));
-        let failed = Entry { outcome: "exhausted", ..left };
-        lab.considered(&ASKED).ended(&failed, lab.now);
-        assert_eq!(refused(&lab, &ASKED), None, "nothing was generated");
+        let mut failed = Entry { outcome: "exhausted", ..left };
+        lab.considered(&ASKED).ended(&mut failed, lab.now);
+        assert_eq!(refused(&lab, &ASKED), "", "nothing was generated");
     }
 
     #[test]
@@ -319,7 +326,7 @@ mod tests {
         assert_eq!(names(&lab.considered(&ASKED).would_have), ["cost_ceiling without observe-only"]);
         let dear = Asked { prompt_tokens: 300_000, ..ASKED };
         assert_eq!(names(&lab.considered(&dear).would_have), ["cost_ceiling refuse observe-only"]);
-        assert_eq!((lab.order(&dear).as_str(), refused(&lab, &dear)), ("a b c", None));
+        assert_eq!((lab.order(&dear).as_str(), refused(&lab, &dear)), ("a b c", String::new()));
     }
 
     #[test]
@@ -327,7 +334,7 @@ mod tests {
         let lab = lab(&table("per_hour = 0.5"));
         cost(&lab, None, 0.5, 10);
         let lab = lab.reconfigured(&table("per_hour = 0.4"));
-        assert!(refused(&lab, &ASKED).is_some());
+        assert_ne!(refused(&lab, &ASKED), "");
     }
 
     #[test]

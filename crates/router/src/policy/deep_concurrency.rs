@@ -159,10 +159,11 @@ impl Policy for DeepConcurrency {
         Thought { advice, ..Thought::nothing(mark) }
     }
 
-    fn ended(&self, entry: &Entry, mark: u64, _: Instant) {
+    fn ended(&self, entry: &Entry, mark: u64, _: Instant) -> Option<&'static str> {
         if let (Some(reasoning), Ok(class)) = (entry.reported.reasoning, usize::try_from(mark)) {
             self.state.learn(class, reasoning);
         }
+        None
     }
 
     fn after(&self, old: &dyn Policy) -> Option<Arc<dyn Policy>> {
@@ -230,7 +231,7 @@ mod tests {
         let plain = Asked { effort: None, ..DEEP };
         let ended = |reasoning| {
             let reported = Tokens { reasoning: Some(reasoning), ..Tokens::default() };
-            lab.considered(&plain).ended(&Entry { reported, ..Entry::default() }, lab.now);
+            lab.considered(&plain).ended(&mut Entry { reported, ..Entry::default() }, lab.now);
         };
         (0..14).for_each(|_| ended(2_000.0));
         let held: Vec<_> = (0..7).map(|_| lab.considered(&plain)).collect();
@@ -251,7 +252,7 @@ mod tests {
         let beyond = lab.considered(&DEEP);
         assert_eq!(beyond.advised.adjust.steps, 1);
         assert_eq!(names(&beyond.done), ["deep_concurrency lower-effort"]);
-        assert!(beyond.has_lines());
+        assert!(beyond.has_to_wait());
         assert_eq!(lab.order(&DEEP), "a b c");
         drop(held);
     }

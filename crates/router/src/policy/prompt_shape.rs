@@ -14,7 +14,7 @@ use std::sync::Arc;
 use sseismo_trace::SignatureId;
 use tokio::time::Instant;
 
-use super::{Advice, Call, Policy, Thought, figure};
+use super::{Advice, Call, Policy, Thought, by_write_up, figure};
 use crate::config::{Route, Section};
 use crate::steer::Held;
 
@@ -36,7 +36,7 @@ struct PromptShape {
 
 pub(crate) fn read(section: &Section<'_>, route: &Route) -> Option<Arc<dyn Policy>> {
     let tokens = figure(section, "tokens", WRITE_UP.0);
-    let preset = section.has("preset").then_some(WRITE_UP.1);
+    let preset = by_write_up(section).then_some(WRITE_UP.1);
     let numeric_share = section.share("numeric_share").or(preset);
     if numeric_share.is_none() && !section.has("numeric_share") {
         section.fault(
@@ -64,7 +64,7 @@ impl Policy for PromptShape {
             return Thought::nothing(0);
         }
         let force = call.signalled(SignatureId::Saturation).filter(|_| self.signalled);
-        if self.signalled && (force.is_none() || call.uniform(NAME) <= call.floor) {
+        if self.signalled && (force.is_none() || call.keeps(call.floor)) {
             return Thought::nothing(0);
         }
         let held = force.filter(|force| !force.harm.any()).map(|_| Held::NoHarm);

@@ -126,7 +126,7 @@ impl Lab {
     /// A call that came to nothing.
     pub(crate) fn over(&self, asked: &Asked, considered: Considered) {
         let caller = asked.caller.map(str::to_owned);
-        considered.ended(&Entry { caller, ..Entry::default() }, self.now);
+        considered.ended(&mut Entry { caller, ..Entry::default() }, self.now);
     }
 
     pub(crate) fn signal(&self, json: &str) {
