@@ -174,7 +174,7 @@ impl Policy for AimdShare {
         Thought { advice, ..Thought::nothing(0) }
     }
 
-    fn ended(&self, entry: &Entry, _: u64, now: Instant) {
+    fn ended(&self, entry: &Entry, _: u64, now: Instant) -> Option<&'static str> {
         for tried in &entry.attempts {
             if self.settings.primary.iter().any(|name| **name == *tried.upstream)
                 && let Some(breach) = self.breach(entry, tried)
@@ -182,6 +182,7 @@ impl Policy for AimdShare {
                 self.state().take(breach, &self.settings, now);
             }
         }
+        None
     }
 
     fn after(&self, old: &dyn Policy) -> Option<Arc<dyn Policy>> {
@@ -204,7 +205,7 @@ mod tests {
     fn call(lab: &Lab, kind: &'static str, first: Option<f64>, duration: f64) {
         let tried =
             Tried { number: 1, upstream: "a".to_owned(), kind, ended_ms: duration * 1e3, ..Tried::default() };
-        let entry = Entry {
+        let mut entry = Entry {
             attempts: vec![tried],
             attempt: 1,
             served_by: first.map(|_| "a".to_owned()),
@@ -212,7 +213,7 @@ mod tests {
             duration_ms: duration * 1e3,
             ..Entry::default()
         };
-        lab.considered(&Asked::default()).ended(&entry, lab.now);
+        lab.considered(&Asked::default()).ended(&mut entry, lab.now);
     }
 
     fn good(lab: &mut Lab, count: u32) {

@@ -44,6 +44,10 @@ pub(crate) fn read(section: &Section<'_>, route: &Route) -> Option<Arc<dyn Polic
             "`numeric_share` is missing: state it, or take the write-ups' 0.3 with preset = \"write-up\"",
         );
     }
+    let by_route = section.has_preset() && !section.has("act") && !section.has("tier");
+    if by_route && route.tiers.len() < 2 {
+        return None; // the route's preset is meant for what the route can do
+    }
     let tier = section.size("tier", 1..=1_000).unwrap_or(2);
     if tier > route.tiers.len() {
         section.fault("tier", &format!("there is no tier {tier}: the route has {}", route.tiers.len()));

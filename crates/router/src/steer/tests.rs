@@ -454,7 +454,7 @@ fn storm_call(router: &Arc<Router>, session: u64, now: Instant) -> crate::choice
     plan.heed(&considered.advised);
     let attempt = plan.next(now).unwrap();
     let failed = crate::access::Tried { upstream: "a".to_owned(), kind: "status", ..Default::default() };
-    considered.ended(&crate::access::Entry { attempts: vec![failed], ..Default::default() }, now);
+    considered.ended(&mut crate::access::Entry { attempts: vec![failed], ..Default::default() }, now);
     attempt
 }
 
