@@ -31,7 +31,7 @@ mod upstream;
 
 pub use fault::Fault;
 use fault::Faults;
-pub(crate) use section::Section;
+pub(crate) use section::{Section, number};
 
 /// Everything that a relay is told.
 #[derive(Clone, Debug)]

@@ -15,6 +15,8 @@ use sseismo_trace::UtcMicros;
 mod retry_after;
 mod words;
 
+pub(crate) use retry_after::span;
+
 use words::Words;
 
 /// How an attempt went, as far as its upstream is concerned.

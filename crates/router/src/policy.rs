@@ -21,6 +21,7 @@
 use std::any::Any;
 use std::cell::OnceCell;
 use std::fmt;
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,25 +41,34 @@ use crate::steer::{Called, Force, Held, Snapshot};
 
 pub mod adjust;
 pub mod aimd_share;
+pub mod canary;
 pub mod content_checks;
 pub mod cost_ceiling;
 pub mod deep_concurrency;
 pub mod effort;
+mod hour;
 pub mod line;
 pub mod prompt_shape;
+pub mod reasoning_budget;
 pub mod size_window;
+pub mod token_bucket;
+pub mod warm_up;
 
 pub use adjust::Adjust;
 pub use content_checks::Expected;
 pub use line::{Line, Place};
 
 /// Every policy, in the order of precedence.
-pub(crate) const KINDS: [Kind; 6] = [
+pub(crate) const KINDS: [Kind; 10] = [
     Kind { name: content_checks::NAME, read: content_checks::read, write_up: true },
     Kind { name: cost_ceiling::NAME, read: cost_ceiling::read, write_up: false },
+    Kind { name: reasoning_budget::NAME, read: reasoning_budget::read, write_up: false },
+    Kind { name: token_bucket::NAME, read: token_bucket::read, write_up: true },
+    Kind { name: canary::NAME, read: canary::read, write_up: false },
     Kind { name: deep_concurrency::NAME, read: deep_concurrency::read, write_up: true },
     Kind { name: prompt_shape::NAME, read: prompt_shape::read, write_up: true },
     Kind { name: size_window::NAME, read: size_window::read, write_up: true },
+    Kind { name: warm_up::NAME, read: warm_up::read, write_up: false },
     Kind { name: aimd_share::NAME, read: aimd_share::read, write_up: false },
 ];
 
@@ -274,6 +284,12 @@ impl<'a> Call<'a> {
         crate::steer::draw(self.draw) <= share.max(self.floor)
     }
 
+    /// The same for the calls of a session, or else of a caller, across restarts of the relay.
+    pub fn stable(&self, salt: &str) -> f64 {
+        let caller = || self.caller.map(|name| BuildHasherDefault::<DefaultHasher>::default().hash_one(name));
+        crate::choice::uniform(self.session.or_else(caller).unwrap_or(self.draw), salt)
+    }
+
     /// A number from 0 to 1 that is the same for all calls of a session; `salt` is the policy's own, so that
     /// not always the same sessions are chosen.
     pub fn uniform(&self, salt: &str) -> f64 {
@@ -479,7 +495,7 @@ pub struct Considered {
 #[derive(Debug)]
 struct Mark {
     policy: Arc<dyn Policy>,
-    mark: u64,
+    note: u64,
     act: bool,
 }
 
@@ -517,7 +533,7 @@ impl Considered {
 
     /// A request is about to be sent.
     pub(crate) fn began(&self, upstream: &Upstream, now: Instant) {
-        self.marks.iter().for_each(|mark| mark.policy.began(upstream, mark.mark, now));
+        self.marks.iter().for_each(|mark| mark.policy.began(upstream, mark.note, now));
     }
 
     /// The head of an answer has come.
@@ -527,8 +543,8 @@ impl Considered {
 
     /// The call has ended; what the policies did about that is added to its entry.
     pub(crate) fn ended(self, entry: &mut Entry, now: Instant) {
-        for Mark { policy, mark, act } in self.marks {
-            let Some(action) = policy.ended(entry, mark, now) else { continue };
+        for Mark { policy, note, act } in self.marks {
+            let Some(action) = policy.ended(entry, note, now) else { continue };
             let told = Told { policy: policy.name(), action, why: None };
             if act {
                 entry.policy.push(told);
@@ -625,7 +641,7 @@ pub fn considered(policies: &[Installed], call: &Call<'_>, now: Instant) -> Cons
             }
             considered.advised.add(advice, told);
         }
-        considered.marks.push(Mark { policy: Arc::clone(policy), mark, act: *act });
+        considered.marks.push(Mark { policy: Arc::clone(policy), note: mark, act: *act });
     }
     considered
 }

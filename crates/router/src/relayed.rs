@@ -87,9 +87,9 @@ impl Settle {
         let Some((_, told)) = limit.take_if(|(most, _)| reasoning > *most) else { return false };
         let stops = told.why.is_none();
         if stops {
-            entry.policy.push(told)
+            entry.policy.push(told);
         } else {
-            entry.would_have.push(told)
+            entry.would_have.push(told);
         }
         stops
     }

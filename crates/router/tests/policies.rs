@@ -12,8 +12,11 @@
 #[expect(dead_code, reason = "shared with the tests of the routing relay")]
 mod lab;
 
+use std::collections::BTreeMap;
+
 use lab::{ALL, CHAT, Got, Relay, Sim, request, send, upstream};
 use sseismo_capture::tap::Record;
+use sseismo_router::access::Entry;
 use sseismo_trace::ContentCheck;
 
 /// Two healthy upstreams behind a route with these lines; `a` and `b` have further lines of their own.
@@ -204,4 +207,177 @@ async fn streamed_wrong_answers_are_only_counted() {
     let checks: Vec<_> = records.iter().map(|record| record.summary.content_check).collect();
     assert_eq!(checks[3], ContentCheck::Ok);
     assert!(checks[..3].iter().all(|check| *check != ContentCheck::Ok && *check != ContentCheck::NotChecked));
+}
+
+fn in_session(
+    relay: &Relay,
+    session: u64,
+    body: String,
+) -> hyper::Request<http_body_util::Full<bytes::Bytes>> {
+    let mut request = request(relay.address, CHAT, body);
+    request.headers_mut().insert("session-id", format!("session {session}").parse().unwrap());
+    request
+}
+
+/// Who served each of so many sessions.
+async fn served(relay: &Relay, sessions: std::ops::Range<u64>) -> BTreeMap<String, usize> {
+    let mut served = BTreeMap::new();
+    for session in sessions {
+        let got = send(in_session(relay, session, prompt("x", ""))).await;
+        assert_eq!(got.head.status.as_u16(), 200, "{}", got.text);
+        *served.entry(got.header("x-sseismo-served-by").to_owned()).or_default() += 1;
+    }
+    relay.logged().await;
+    served
+}
+
+/// How often a policy did something, and how often it would have.
+fn count(relay: &Relay, told: &str) -> (usize, usize) {
+    let is = |one: &&sseismo_router::policy::Told| format!("{} {}", one.policy, one.action) == told;
+    let entries = relay.access.latest(1_000);
+    let of = |told: fn(&Entry) -> &Vec<sseismo_router::policy::Told>| {
+        entries.iter().map(|entry| told(entry).iter().filter(is).count()).sum()
+    };
+    (of(|entry| &entry.policy), of(|entry| &entry.would_have))
+}
+
+#[tokio::test]
+async fn a_bucket_lets_a_burst_through_and_sends_the_rest_elsewhere() {
+    for (acts, table) in acting("[route.token_bucket]\nburst = 3\nper_second = 0.01") {
+        let (a, b, relay) = two("", "", &table).await;
+        let served = served(&relay, 0..8).await;
+        assert_eq!((a.hits().len(), b.hits().len()), if acts { (5, 3) } else { (8, 0) }, "{served:?}");
+        // Three at each; then nobody has room, and it goes on.
+        assert_eq!(count(&relay, "token_bucket avoid"), if acts { (3, 0) } else { (0, 5) });
+    }
+    let limits = "[[behaviour]]\nkind = \"quota\"\nof = \"requests\"\nlimit = 2\n";
+    for (acts, table) in acting("[route.token_bucket]\nempty = [\"next\", \"refuse\"]") {
+        let (a, b) = (Sim::paced("1ms", 3, limits).await, Sim::paced("1ms", 3, limits).await);
+        let relay = Relay::start(&over(&a, &b, "", "", &table)).await;
+        let mut statuses = Vec::new();
+        for session in 0..6 {
+            let got = send(in_session(&relay, session, prompt("x", ""))).await;
+            statuses.push(got.head.status.as_u16());
+            if acts && session == 5 {
+                assert!(got.text.contains("as many requests as it takes"), "{}", got.text);
+                assert_ne!(got.header("retry-after"), "");
+            }
+        }
+        // Both refuse in the fifth call, and say with it that nothing is left.
+        assert_eq!(statuses[..4], [200; 4]);
+        assert_eq!(statuses[4..], [429; 2]);
+        let (done, would) = told(&relay).await;
+        assert_eq!(
+            (done.contains(&"token_bucket refuse".to_owned()), would.is_empty()),
+            (acts, acts),
+            "{done:?} {would:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_empty_bucket_can_be_waited_for() {
+    let table =
+        "[route.token_bucket]\nburst = 2\nper_second = 5\nempty = [\"queue\"]\njitter = 0.0\nact = true";
+    let (a, _b, relay) = two("", "", table).await;
+    let since = std::time::Instant::now();
+    served(&relay, 0..5).await;
+    assert_eq!((a.hits().len(), count(&relay, "token_bucket wait").0 >= 2), (5, true));
+    assert!(since.elapsed() > std::time::Duration::from_millis(400), "{:?}", since.elapsed());
+}
+
+#[tokio::test]
+async fn who_comes_back_warms_up() {
+    let dead = "[[behaviour]]\nkind = \"http-error\"\nstatus = 500\nuntil = \"700ms\"\n";
+    for (acts, table) in acting("[route.warm_up]\nshares = [0.3]\nstep = \"10m\"") {
+        let (a, b) = (Sim::paced("1ms", 3, dead).await, Sim::paced("1ms", 3, "").await);
+        let breaker = "[breaker]\ncooldown = \"200ms\"\nmax_cooldown = \"200ms\"\n";
+        let relay = Relay::start(&format!("{}{breaker}", over(&a, &b, "", "", &table))).await;
+        let since = std::time::Instant::now();
+        while since.elapsed() < std::time::Duration::from_millis(1_000) {
+            served(&relay, 0..1).await;
+        }
+        let mut of_a = 0;
+        for round in 0..20 {
+            // The probe that closes the breaker is among these.
+            of_a = served(&relay, 1_000..1_100).await.get("a").copied().unwrap_or(0);
+            if of_a > 10 || round > 3 {
+                break;
+            }
+        }
+        if acts {
+            assert!((15..45).contains(&of_a), "{of_a} of 100 at 30 %");
+            assert!(count(&relay, "warm_up avoid").0 > 50);
+        } else {
+            assert!(of_a > 90, "{of_a} of 100");
+            assert!(count(&relay, "warm_up avoid").1 > 50);
+        }
+    }
+}
+
+#[tokio::test]
+async fn raw_reasoning_is_ended_when_it_is_over_budget() {
+    let high = prompt("x", r#","reasoning_effort":"high""#);
+    for (acts, table) in acting("[route.reasoning_budget]\nper_call = 100\nanswer_tokens = 900") {
+        // 1,500 tokens of reasoning, 1 ms each.
+        let (a, b) = (Sim::paced("1ms", 1_500, "").await, Sim::paced("1ms", 3, "").await);
+        let relay = Relay::start(&over(&a, &b, "", "", &table)).await;
+        let got = ask(&relay, high.clone()).await;
+        let hit = a.hit(0).await;
+        let (done, would) = told(&relay).await;
+        let entry = relay.access.latest(1).remove(0);
+        let shown = entry.attempts[0].reasoning_est.unwrap();
+        if acts {
+            assert!(done.contains(&"reasoning_budget stop-reasoning".to_owned()), "{done:?}");
+            assert!(got.text.contains("the reasoning budget of this call is spent"), "{}", got.text);
+            assert!(got.whole && !got.text.contains("[DONE]") && shown < 1_000, "{shown}");
+            assert_eq!((entry.outcome, entry.attempts[0].outcome.as_str()), ("stopped-by-policy", "neutral"));
+            assert_eq!(relay.records(1).await[0].summary.outcome, sseismo_trace::Outcome::Incomplete);
+            assert_eq!(hit.line["ask"]["max_tokens"], 1_000, "{}", hit.line);
+        } else {
+            let expected = "reasoning_budget stop-reasoning observe-only".to_owned();
+            assert!(done.is_empty() && would.contains(&expected), "{would:?}");
+            assert!(got.text.contains("[DONE]") && shown >= 1_000, "{shown}");
+            assert_eq!(hit.line["ask"]["max_tokens"], serde_json::Value::Null, "{}", hit.line);
+        }
+    }
+}
+
+/// The arm with the canary, the sessions that saw it, and its end when it does badly.
+#[tokio::test]
+async fn a_canary_that_fails_is_rolled_back_and_one_that_does_not_grows() {
+    let table = "[route.canary]\nupstream = \"b\"\nshares = [0.3, 1.0]\nleast = 20\ndwell = \"1ms\"";
+    let failing = "[[behaviour]]\nkind = \"http-error\"\nstatus = 500\n";
+    for (acts, table) in acting(table) {
+        for (faults, ends) in [("", "canary step"), (failing, "canary roll-back")] {
+            let (a, b) = (Sim::paced("1ms", 3, "").await, Sim::paced("1ms", 3, faults).await);
+            // A breaker that stays closed: the canary's own verdict is what is seen here.
+            let breaker = "[breaker]\nfailures = 1000\nmin_calls = 1000\nwindow = 1000\n";
+            let route = format!("retry_budget = 1.0\n{table}");
+            let relay = Relay::start(&format!("{}{breaker}", over(&a, &b, "", "", &route))).await;
+            served(&relay, 0..150).await;
+            let told = count(&relay, ends);
+            if !acts {
+                assert_eq!((told, b.hits().len()), ((0, 0), 0));
+                assert!((20..70).contains(&count(&relay, "canary prefer").1));
+                continue;
+            }
+            assert_eq!(told, (1, 0), "{ends}");
+            let late = served(&relay, 1_000..1_020).await;
+            assert_eq!(
+                late.keys().collect::<Vec<_>>(),
+                [if faults.is_empty() { "b" } else { "a" }],
+                "{late:?}"
+            );
+            let arms: BTreeMap<Option<String>, usize> =
+                relay.records(100).await.iter().fold(BTreeMap::new(), |mut arms, record| {
+                    *arms.entry(record.summary.canary_arm.clone()).or_default() += 1;
+                    arms
+                });
+            assert!(
+                arms.contains_key(&Some("canary".into())) && arms.contains_key(&Some("control".into())),
+                "{arms:?}"
+            );
+        }
+    }
 }

@@ -30,7 +30,7 @@ pub(super) fn of_message(message: &str) -> Option<Duration> {
 }
 
 /// `250ms`, `2.5s`, `1m30.5s`, `6 minutes`, at the beginning of a text; a number alone is seconds.
-pub(super) fn span(text: &str) -> Option<Duration> {
+pub(crate) fn span(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut total = None;
     loop {

@@ -16,10 +16,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::hour::Hour;
 use super::{Advice, Call, Policy, Thought};
 use crate::access::Entry;
 use crate::config::{Route, Section};
@@ -27,10 +27,6 @@ use crate::rewrite::Members;
 
 /// The table's name.
 pub(crate) const NAME: &str = "cost_ceiling";
-
-/// What is spent is forgotten after an hour, in steps of this.
-const STEP: Duration = Duration::from_mins(5);
-const STEPS: u32 = 12;
 
 /// Answers that the expected size rests on, and the least.
 const LEARNED: (usize, usize) = (100, 20);
@@ -51,9 +47,8 @@ struct Settings {
     expected_output: Option<u64>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
-    began: Instant,
     callers: HashMap<String, Spent>,
     outputs: VecDeque<u64>,
 }
@@ -61,40 +56,8 @@ struct State {
 /// One caller's money, US dollars.
 #[derive(Debug, Default)]
 struct Spent {
-    /// By step since the policy began.
-    steps: VecDeque<(u32, f64)>,
+    hour: Hour,
     in_flight: f64,
-}
-
-impl Spent {
-    fn forget(&mut self, step: u32) {
-        while self.steps.front().is_some_and(|(at, _)| at + STEPS <= step) {
-            self.steps.pop_front();
-        }
-    }
-
-    fn sum(&self) -> f64 {
-        self.steps.iter().map(|(_, usd)| usd).sum::<f64>() + self.in_flight
-    }
-
-    fn spend(&mut self, step: u32, usd: f64) {
-        match self.steps.back_mut() {
-            Some((at, sum)) if *at == step => *sum += usd,
-            _ => self.steps.push_back((step, usd)),
-        }
-    }
-
-    /// Steps after which no more than `most` is left of what is spent; `None`: in-flight calls alone are more.
-    fn until_below(&self, most: f64, step: u32) -> u32 {
-        let mut left = self.sum();
-        for (at, usd) in &self.steps {
-            left -= usd;
-            if left <= most {
-                return (at + STEPS).saturating_sub(step).max(1);
-            }
-        }
-        1
-    }
 }
 
 pub(crate) fn read(section: &Section<'_>, _: &Route) -> Option<Arc<dyn Policy>> {
@@ -108,16 +71,10 @@ pub(crate) fn read(section: &Section<'_>, _: &Route) -> Option<Arc<dyn Policy>> 
         per_hour: per_hour.unwrap_or(f64::INFINITY),
         expected_output: section.whole("expected_output", 0..=100_000_000),
     };
-    let state = State { began: Instant::now(), callers: HashMap::new(), outputs: VecDeque::new() };
-    Some(Arc::new(CostCeiling { settings, state: Arc::new(Mutex::new(state)) }))
+    Some(Arc::new(CostCeiling { settings, state: Arc::default() }))
 }
 
 impl State {
-    fn step(&self, now: Instant) -> u32 {
-        let steps = now.saturating_duration_since(self.began).as_secs() / STEP.as_secs();
-        u32::try_from(steps).unwrap_or(u32::MAX - STEPS)
-    }
-
     /// Generated tokens to expect.
     fn output(&self, settings: &Settings, allowed: Option<u64>) -> u64 {
         let mut sorted: Vec<u64> = self.outputs.iter().copied().collect();
@@ -136,11 +93,9 @@ impl Policy for CostCeiling {
 
     fn consider(&self, call: &Call<'_>, now: Instant) -> Thought {
         let mut state = locked(&self.state);
-        let step = state.step(now);
         let output = state.output(&self.settings, allowed(call.members));
         let spent = state.callers.entry(call.caller.unwrap_or_default().to_owned()).or_default();
-        spent.forget(step);
-        let left = (self.settings.per_hour - spent.sum()).max(0.0);
+        let left = (self.settings.per_hour - spent.hour.sum(now) - spent.in_flight).max(0.0);
         let most = self.settings.per_call.min(left);
         let (mut within, mut over, mut unknown) = (f64::INFINITY, Vec::new(), false);
         let mut least = f64::INFINITY;
@@ -163,7 +118,9 @@ impl Policy for CostCeiling {
                 message: "the call would cost more than this route's ceiling for one call: ask for less, or state a smaller limit of generated tokens",
             },
             true => Advice::Refuse {
-                retry_after: Some(STEP * spent.until_below(self.settings.per_hour - least, step)),
+                retry_after: Some(
+                    spent.hour.until_below(self.settings.per_hour - spent.in_flight - least, now),
+                ),
                 message: "your calls of the last hour have cost as much as this route lets one caller spend in an hour",
             },
             false => Advice::Without(over),
@@ -181,15 +138,13 @@ impl Policy for CostCeiling {
                 state.outputs.pop_front();
             }
         }
-        let step = state.step(now);
         let spent = state.callers.entry(entry.caller.clone().unwrap_or_default()).or_default();
         let reserved = dollars(mark);
         spent.in_flight = (spent.in_flight - reserved).max(0.0);
         let unreported = matches!(entry.outcome, "client-gone" | "truncated") && !entry.attempts.is_empty();
         let charged = entry.cost_usd.unwrap_or(if unreported { reserved } else { 0.0 });
         if charged > 0.0 {
-            spent.forget(step);
-            spent.spend(step, charged);
+            spent.hour.spend(charged, now);
         }
         None
     }

@@ -123,6 +123,17 @@ impl Lab {
         plan.names().join(" ")
     }
 
+    /// The plan for a call, before anybody advised.
+    pub(crate) fn plan(&self, asked: &Asked) -> crate::choice::Plan {
+        let ask = Ask { model: asked.model, api: Some(asked.api), session: asked.session, ..Ask::default() };
+        self.router.candidates(&ask, self.now).unwrap()
+    }
+
+    /// An upstream of the configuration.
+    pub(crate) fn upstream(&self, name: &str) -> &Upstream {
+        self.router.config().upstreams.iter().find(|upstream| *upstream.name == *name).unwrap()
+    }
+
     /// A call that came to nothing.
     pub(crate) fn over(&self, asked: &Asked, considered: Considered) {
         let caller = asked.caller.map(str::to_owned);
