@@ -49,7 +49,19 @@ fn the_example_is_read_as_it_says() {
     let [gpt, other] = &config.routes[..] else { panic!("two routes") };
     assert_eq!(gpt.apis, [Api::Responses, Api::Chat]);
     let policies: Vec<_> = gpt.policies.iter().map(|own| (own.policy.name(), own.act)).collect();
-    assert_eq!(policies, [("deep_concurrency", false), ("size_window", false), ("aimd_share", false)]);
+    // In the order of precedence; all but `prompt_shape`, which takes a second tier.
+    let all = [
+        "content_checks",
+        "cost_ceiling",
+        "reasoning_budget",
+        "token_bucket",
+        "canary",
+        "deep_concurrency",
+        "size_window",
+        "warm_up",
+        "aimd_share",
+    ];
+    assert_eq!(policies, all.map(|name| (name, false)));
     assert_eq!(gpt.commit_after, Duration::from_secs(1));
     assert_eq!((&*other.model, &other.apis[..]), ("*", &[Api::Messages][..]));
 }
@@ -63,9 +75,13 @@ fn what_the_example_names_as_defaults_are_the_defaults() {
     for line in text.lines() {
         section = if line.starts_with('[') || line.starts_with("# [") { line } else { section };
         let named = section.trim_start_matches("# ");
-        let numbers = ["[breaker]", "[server.limits]", "[affinity]", "[signals"]
-            .iter()
-            .any(|name| named.starts_with(name));
+        let told = ["[breaker]", "[server.limits]", "[affinity]", "[signals"];
+        // Their keys are known and their values taken.
+        let policies =
+            ["token_bucket", "warm_up", "content_checks", "reasoning_budget", "cost_ceiling", "canary"];
+        let of_policy =
+            |named: &str| policies.iter().any(|name| named.starts_with(&format!("[route.{name}]")));
+        let numbers = told.iter().any(|name| named.starts_with(name)) || of_policy(named);
         let is_setting = |line: &&str| {
             let (key, _) = line.split_once(" = ").unwrap_or_default();
             !key.is_empty() && key.chars().all(|c| c.is_ascii_lowercase() || c == '_')
@@ -76,6 +92,7 @@ fn what_the_example_names_as_defaults_are_the_defaults() {
         uncommented.push('\n');
     }
     assert!(uncommented.contains("\nfloor_share = 0.05"));
+    assert!(uncommented.contains("\nalpha = 0.01") && uncommented.contains("\nspent = \"refuse\""));
     let config = check_in(&uncommented, Path::new(""), &|_| Some("sk-test".to_owned())).unwrap();
     assert_eq!(config.server.limits, Limits::default());
     assert_eq!(config.breaker, breaker::Settings::default());
