@@ -10,6 +10,8 @@ use sseismo_trace::parquet::Dataset;
 
 #[path = "service/http.rs"]
 mod http;
+#[path = "service/keeping.rs"]
+mod keeping;
 
 use http::{Events, get};
 
@@ -22,7 +24,10 @@ struct Stand {
 
 impl Stand {
     fn new(scenario: &str, flags: &[&str]) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        Self::within(tempfile::tempdir().expect("a folder"), scenario, flags)
+    }
+
+    fn within(folder: tempfile::TempDir, scenario: &str, flags: &[&str]) -> Self {
         let scenario = root().join(scenario);
         let upstream = Listening::start(&["simulate", &scenario.display().to_string()]);
         let traces = folder.path().join("traces").display().to_string();

@@ -40,6 +40,7 @@ mod sent;
 mod shadow;
 mod socket;
 mod tcp;
+mod wire;
 
 pub use anomaly::is_anomalous;
 pub use body::TapBody;

@@ -355,6 +355,57 @@ async fn a_stream_that_breaks_off_breaks_off_for_the_client_too() {
     assert_eq!(relay.record().await.summary.outcome, Outcome::Truncated);
 }
 
+/// Chunked answers in one piece with their heads, byte by byte and with trailers: the body passes, each event
+/// is tied to its read, and the connection is used again. What is no chunk breaks the answer off.
+#[tokio::test]
+async fn chunked_answers_in_any_pieces_leave_the_connection_sound() {
+    const HEAD: &str =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    const EVENT: &str = "data: {\"choices\":[{\"delta\":{\"reasoning_content\":\"w\"}}]}\n\n";
+    let chunk = |data: &str| format!("{:x};x=1\r\n{data}\r\n", data.len());
+    let good = [HEAD, &chunk(EVENT), &chunk(&EVENT[..5]), &chunk(&EVENT[5..])].concat();
+    let answers = [
+        (format!("{good}0\r\n\r\n"), usize::MAX),
+        (format!("{good}0\r\nx-sum: 1\r\n\r\n"), usize::MAX),
+        (format!("{good}0\r\n\r\n"), 1),
+        (format!("{good}0\r\nx-sum: 1\r\n\r\n"), 7),
+        (format!("{good}zz\r\n"), usize::MAX),
+    ];
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut relay = Relay::to(listener.local_addr().unwrap()).await;
+    let sent = answers.clone();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        for (answer, size) in sent {
+            assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+            for piece in answer.as_bytes().chunks(size) {
+                stream.write_all(piece).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+        }
+        let _ = stream.read(&mut [0; 4096]).await;
+    });
+    let mut connection = None;
+    for _ in &answers[..4] {
+        assert_eq!(*send(chat(relay.address)).await.body(), [EVENT, EVENT].concat());
+        let Record { summary, deltas, reads } = relay.record().await;
+        assert_eq!((summary.attribution, deltas.len()), (Attribution::Exact, 2));
+        let brought = |read| reads.iter().any(|known| Some(known.read_id) == read);
+        assert!(deltas.iter().all(|delta| brought(delta.first_read)), "{deltas:?} {reads:?}");
+        assert_eq!(
+            (summary.conn_reused, summary.conn_id),
+            (Some(connection.is_some()), connection.or(summary.conn_id))
+        );
+        connection = summary.conn_id;
+    }
+    let client = Client::builder(TokioExecutor::new()).build_http();
+    let response = client.request(chat(relay.address)).await.unwrap();
+    assert!(response.into_body().collect().await.is_err());
+    let Record { summary, deltas, .. } = relay.record().await;
+    assert_eq!((summary.outcome, deltas.len()), (Outcome::Truncated, 2));
+}
+
 /// Every file below `folder`, as bytes.
 fn files(folder: &std::path::Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
     let mut all = Vec::new();

@@ -13,6 +13,7 @@ use anyhow::{Context as _, bail};
 use sseismo_capture::recorder::Status;
 use sseismo_router::serve::Served;
 use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::exit::End;
@@ -182,25 +183,40 @@ fn recorded(status: &Status) -> anyhow::Result<End> {
     }
 }
 
-/// Asks for a graceful end at the first signal, and returns at the second: then the end is at once.
-async fn signals(stop: watch::Sender<bool>, drain: Duration) {
-    use tokio::signal::unix::{SignalKind, signal};
+/// Ctrl-C and SIGTERM, caught from when this is made: before anybody is told an address, or whoever ends the
+/// process as soon as it listens kills it without a clean end.
+struct Ending(Option<[Signal; 2]>);
 
-    let (Ok(mut terminate), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        tell("warning: signals cannot be caught; the next run recovers what this one leaves");
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+impl Ending {
+    /// Must be called inside the runtime.
+    fn catch() -> Self {
+        let caught = signal(SignalKind::terminate()).and_then(|terminate| {
+            let interrupt = signal(SignalKind::interrupt())?;
+            Ok([terminate, interrupt])
+        });
+        if let Err(error) = &caught {
+            tell(&format!(
+                "warning: signals cannot be caught ({error}); the next run recovers what this one leaves"
+            ));
+        }
+        Self(caught.ok())
     }
-    tell(&format!("ending; open streams have {} s to finish", drain.as_secs()));
-    let _ = stop.send(true);
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+
+    /// Waits for either.
+    async fn signalled(&mut self) {
+        let Some([terminate, interrupt]) = &mut self.0 else { return std::future::pending().await };
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    }
+
+    /// Asks for a graceful end at the first signal, and returns at the second: then the end is at once.
+    async fn watch(mut self, stop: watch::Sender<bool>, drain: Duration) {
+        self.signalled().await;
+        tell(&format!("ending; open streams have {} s to finish", drain.as_secs()));
+        let _ = stop.send(true);
+        self.signalled().await;
     }
 }
 

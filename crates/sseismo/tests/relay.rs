@@ -47,8 +47,12 @@ struct Running {
 
 impl Running {
     fn start(args: &[&str]) -> Self {
+        Self::telling(args, Stdio::null())
+    }
+
+    fn telling(args: &[&str], stderr: Stdio) -> Self {
         let mut child =
-            sseismo(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the binary starts");
+            sseismo(args).stdout(Stdio::piped()).stderr(stderr).spawn().expect("the binary starts");
         let mut lines = BufReader::new(child.stdout.take().expect("its stdout"));
         let mut line = String::new();
         lines.read_line(&mut line).expect("a line");
@@ -58,10 +62,19 @@ impl Running {
         Self { child, lines, listening }
     }
 
-    /// Asks it to end, and waits.
-    fn end(&mut self) -> Option<i32> {
+    fn ask_to_end(&self) {
         let id = self.child.id().to_string();
         Command::new("kill").arg(id).status().expect("kill");
+    }
+
+    /// Asks it to end, and waits.
+    fn end(&mut self) -> Option<i32> {
+        self.ask_to_end();
+        self.ended()
+    }
+
+    /// Waits for its end.
+    fn ended(&mut self) -> Option<i32> {
         for _ in 0..1_000 {
             if let Some(status) = self.child.try_wait().expect("a child") {
                 return status.code();
@@ -76,6 +89,40 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Told to end in the very moment in which it tells its address, it ends as gracefully as later. stderr is a
+/// full pipe, so that the process stands still between the line for programs and that for people.
+#[test]
+fn who_knows_the_address_can_end_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).to_str().expect("a UTF-8 path").to_owned();
+    let routes = "[server]\nlisten = \"127.0.0.1:0\"\n[[upstream]]\nname = \"a\"\n\
+                  url = \"http://127.0.0.1:1/v1\"\napis = [\"chat\"]\n\
+                  [[route]]\nmodel = \"m\"\ntiers = [[\"a\"]]\n";
+    std::fs::write(at("relay.toml"), routes).expect("a file");
+    let observing = ["--observe", "--to", "http://127.0.0.1:1", "--listen", "127.0.0.1:0"];
+    let routing = ["--config", &at("relay.toml")];
+    for (how, out) in [(&observing[..], at("observed")), (&routing[..], at("routed"))] {
+        let (mut told, mut full) = std::io::pipe().expect("a pipe");
+        let stderr = full.try_clone().expect("a second end of it");
+        // More than a pipe holds by default: the thread goes on once the pipe is read.
+        let filling = std::thread::spawn(move || full.write_all(&[b'\n'; 80_000]));
+        std::thread::sleep(Duration::from_millis(200));
+        let args = [&["relay", "--admin", "127.0.0.1:0", "-o", &out], how].concat();
+        let mut relay = Running::telling(&args, stderr.into());
+        relay.ask_to_end();
+        std::thread::sleep(Duration::from_millis(200));
+        let reading = std::thread::spawn(move || {
+            let mut all = String::new();
+            told.read_to_string(&mut all).map(|_| all)
+        });
+        assert_eq!(relay.ended(), Some(0), "{how:?}");
+        drop(relay);
+        filling.join().expect("a thread").expect("the pipe was read");
+        let said = reading.join().expect("a thread").expect("text");
+        assert!(said.contains("0 streams with 0 events recorded"), "{said}");
     }
 }
 

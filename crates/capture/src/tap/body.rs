@@ -4,7 +4,8 @@
 //! the queue is full, pieces are dropped and their events counted; the body never waits for the analysis.
 //! Nor is the analysis woken for each piece, which would cost more than the analysis itself: see [`Watch::more`].
 //!
-//! HTTP/1.1 pieces carry the read that brought them, byte for byte, from the framing shadow. Under HTTP/2
+//! HTTP/1.1 pieces carry the read that brought them, byte for byte: a chunked body is read without hyper, a read
+//! at a time (see [`wire`](super::wire) for the why); of others the framing shadow tells. Under HTTP/2
 //! a task polls the body promptly, so that the connection's latest read is the frame's own; that is
 //! `attribution = frame`.
 
@@ -12,7 +13,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,8 +24,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
-use super::connector::Handle;
 use super::pump::QUEUE_BYTES;
+use super::wire::{Handle, Portion, Then};
 use crate::clock;
 
 /// Bytes that may wait for the analysis of one stream, and pieces: more than it needs in a second.
@@ -227,6 +228,12 @@ impl Feed {
         }
     }
 
+    /// Takes what a read brought of a body that is read without hyper.
+    fn portion(&mut self, portion: &Portion) {
+        self.offset += portion.bytes.len() as u64;
+        self.hand_on(portion.bytes.clone(), Some(portion.read), portion.at);
+    }
+
     fn hand_on(&mut self, bytes: Bytes, read: Option<u32>, at: Micros) {
         if self.dropping && self.queue.has_room(bytes.len()) {
             self.tell_dropped();
@@ -305,17 +312,65 @@ pub struct TapBody(Source);
 
 #[derive(Debug)]
 enum Source {
-    Direct { body: Incoming, feed: Option<Feed> },
+    /// hyper hands the body over.
+    Direct {
+        body: Incoming,
+        feed: Option<Feed>,
+    },
+    /// Its data is read without hyper.
+    Taken(Box<Taken>),
     Prompt(Prompt),
+}
+
+/// A chunked body of HTTP/1.1 whose data comes straight from the connection.
+#[derive(Debug)]
+struct Taken {
+    handle: Handle,
+    feed: Feed,
+    /// What hyper has to say once the data is over: trailers, or what went wrong.
+    body: Incoming,
+    then: Then,
+}
+
+impl Taken {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Framed>> {
+        if self.then == Then::More {
+            let portion = ready!(self.handle.poll_data(cx));
+            self.then = portion.then;
+            if !portion.bytes.is_empty() {
+                self.feed.portion(&portion);
+                if self.then == Then::End {
+                    self.feed.end(End::Complete); // nobody polls a body again that says it is at its end
+                }
+                return Poll::Ready(Some(Ok(Frame::data(portion.bytes))));
+            }
+        }
+        if self.then == Then::End {
+            self.feed.end(End::Complete);
+            return Poll::Ready(None);
+        }
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        self.feed.frame(frame.as_ref());
+        Poll::Ready(frame)
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if self.then == Then::More {
+            self.handle.leave();
+        }
+    }
 }
 
 impl TapBody {
     /// A body that nobody watches. Its connection is told, so that the next body is not taken for it.
     pub(crate) fn unwatched(body: Incoming, handle: Option<&Handle>) -> Self {
-        if let Some(handle) = handle.filter(|handle| !handle.http2)
-            && let Some((number, _)) = handle.ledger.claim()
-        {
-            handle.ledger.release(number);
+        if let Some(handle) = handle.filter(|handle| !handle.http2) {
+            if let Some((number, _)) = handle.ledger.claim() {
+                handle.ledger.release(number);
+            }
+            handle.decline_body();
         }
         Self(Source::Direct { body, feed: None })
     }
@@ -323,12 +378,14 @@ impl TapBody {
     /// Watches `body`, which came over the connection of `handle`; `encoded` when it is compressed.
     pub(crate) fn watched(body: Incoming, handle: Option<Handle>, encoded: bool) -> (Self, Watch) {
         let http2 = handle.as_ref().is_some_and(|handle| handle.http2);
+        let taken = handle.clone().filter(|handle| !http2 && handle.take_body());
         let (feed, watch) = Feed::new(handle, encoded);
-        if http2 && !body.is_end_stream() {
-            (Self(Source::Prompt(Prompt::start(body, feed))), watch)
-        } else {
-            (Self(Source::Direct { body, feed: Some(feed) }), watch)
-        }
+        let source = match taken {
+            Some(handle) => Source::Taken(Box::new(Taken { handle, feed, body, then: Then::More })),
+            None if http2 && !body.is_end_stream() => Source::Prompt(Prompt::start(body, feed)),
+            None => Source::Direct { body, feed: Some(feed) },
+        };
+        (Self(source), watch)
     }
 }
 
@@ -336,10 +393,7 @@ impl Body for TapBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Framed>> {
         match &mut self.0 {
             Source::Direct { body, feed } => {
                 let polled = Pin::new(&mut *body).poll_frame(cx);
@@ -351,6 +405,7 @@ impl Body for TapBody {
                 }
                 polled
             }
+            Source::Taken(taken) => taken.poll(cx),
             Source::Prompt(prompt) => prompt.poll(cx),
         }
     }
@@ -358,6 +413,7 @@ impl Body for TapBody {
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Source::Direct { body, .. } => body.is_end_stream(),
+            Source::Taken(taken) => taken.then == Then::End,
             Source::Prompt(prompt) => prompt.left == Some(0),
         }
     }
@@ -365,6 +421,7 @@ impl Body for TapBody {
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Source::Direct { body, .. } => body.size_hint(),
+            Source::Taken(_) => SizeHint::default(),
             Source::Prompt(prompt) => prompt.left.map_or_else(SizeHint::default, SizeHint::with_exact),
         }
     }

@@ -1,6 +1,6 @@
 //! The connector under hyper-util's client: TCP, the pump, TLS on top, and the framing shadow above all.
 //!
-//! In: a URI. Out: a connection that hyper can speak on, whose [`Handle`] every response
+//! In: a URI. Out: a connection that hyper can speak on, whose [`Handle`](super::wire::Handle) every response
 //! carries in its extensions. It is our own because the pump must sit below TLS and the shadow
 //! above it, and no ready connector lets anything in between.
 
@@ -13,19 +13,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::Uri;
-use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tower_service::Service;
 
 use super::lag::Lag;
 use super::ledger::Ledger;
-use super::pump::{self, Pumped};
+use super::pump;
+use super::wire::{Io, Tapped};
 
 /// How long a TCP connect and the TLS handshake may take together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -86,14 +84,14 @@ impl Connector {
         let ledger = Arc::new(Ledger::new(conn_id, tcp.local_addr().ok(), tcp.peer_addr().ok()));
         let pumped = pump::start(tcp, Arc::clone(&ledger), Arc::clone(&self.lag));
         if !secure {
-            return Ok(Tapped { io: Io::Plain(pumped), http2: self.http2_on_plain, ledger });
+            return Ok(Tapped::new(Io::Plain(pumped), self.http2_on_plain, ledger));
         }
         let name =
             ServerName::try_from(host.to_owned()).map_err(|_| ConnectError::ServerName(host.to_owned()))?;
         let connector = TlsConnector::from(Arc::clone(&self.tls));
         let tls = connector.connect(name, pumped).await.map_err(failed)?;
         let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-        Ok(Tapped { io: Io::Tls(Box::new(tls)), http2, ledger })
+        Ok(Tapped::new(Io::tls(tls), http2, ledger))
     }
 }
 
@@ -108,104 +106,5 @@ impl Service<Uri> for Connector {
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         Box::pin(self.clone().open(uri))
-    }
-}
-
-/// What a response's extensions say about the connection that brought it.
-#[derive(Clone, Debug)]
-pub(crate) struct Handle {
-    pub(crate) ledger: Arc<Ledger>,
-    pub(crate) http2: bool,
-    pub(crate) tls: bool,
-}
-
-/// A connection with the pump below and the shadow above TLS.
-#[derive(Debug)]
-pub(crate) struct Tapped {
-    io: Io,
-    http2: bool,
-    ledger: Arc<Ledger>,
-}
-
-#[derive(Debug)]
-enum Io {
-    Plain(Pumped),
-    Tls(Box<TlsStream<Pumped>>),
-}
-
-impl Connection for Tapped {
-    fn connected(&self) -> Connected {
-        let handle = Handle {
-            ledger: Arc::clone(&self.ledger),
-            http2: self.http2,
-            tls: matches!(self.io, Io::Tls(_)),
-        };
-        let connected = Connected::new().extra(handle);
-        if self.http2 { connected.negotiated_h2() } else { connected }
-    }
-}
-
-impl AsyncRead for Tapped {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let outcome = match &mut self.io {
-            Io::Plain(io) => Pin::new(io).poll_read(cx, buf),
-            Io::Tls(io) => Pin::new(io).poll_read(cx, buf),
-        };
-        if !self.http2 && matches!(outcome, Poll::Ready(Ok(()))) {
-            self.ledger.plain(&buf.filled()[before..]);
-        }
-        outcome
-    }
-}
-
-impl AsyncWrite for Tapped {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if !self.http2 {
-            self.ledger.wrote(buf);
-        }
-        match &mut self.io {
-            Io::Plain(io) => Pin::new(io).poll_write(cx, buf),
-            Io::Tls(io) => Pin::new(io).poll_write(cx, buf),
-        }
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        if let Some(first) = bufs.iter().find(|buf| !buf.is_empty()).filter(|_| !self.http2) {
-            self.ledger.wrote(first);
-        }
-        match &mut self.io {
-            Io::Plain(io) => Pin::new(io).poll_write_vectored(cx, bufs),
-            Io::Tls(io) => Pin::new(io).poll_write_vectored(cx, bufs),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match &self.io {
-            Io::Plain(io) => io.is_write_vectored(),
-            Io::Tls(io) => io.is_write_vectored(),
-        }
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.io {
-            Io::Plain(io) => Pin::new(io).poll_flush(cx),
-            Io::Tls(io) => Pin::new(io).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.io {
-            Io::Plain(io) => Pin::new(io).poll_shutdown(cx),
-            Io::Tls(io) => Pin::new(io).poll_shutdown(cx),
-        }
     }
 }

@@ -10,11 +10,12 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use sseismo_trace::{Micros, Read, UtcMicros};
 
-use super::shadow::{Run, Shadow};
+use super::shadow::{Dechunked, Run, Shadow};
 use crate::clock;
 
 /// Reads kept for streams that have not ended: a day of a stream of three events a second. Beyond it the
@@ -92,13 +93,17 @@ impl Ledger {
         self.with(|state| state.reached)
     }
 
-    /// Response bytes of HTTP/1.1, above TLS.
-    pub(crate) fn plain(&self, bytes: &[u8]) {
+    /// Response bytes of HTTP/1.1, above TLS; see [`Shadow::read`].
+    pub(crate) fn plain(&self, bytes: &[u8]) -> Option<usize> {
         self.with(|state| {
-            if let Some((read, at)) = state.reached {
-                state.shadow.read(bytes, read, at);
-            }
-        });
+            let (read, at) = state.reached?;
+            state.shadow.read(bytes, read, at)
+        })
+    }
+
+    /// Response bytes that somebody else than hyper reads; see [`Shadow::dechunk`].
+    pub(crate) fn dechunk(&self, bytes: &[u8], data: impl FnMut(Range<usize>)) -> Dechunked {
+        self.with(|state| state.shadow.dechunk(bytes, data))
     }
 
     /// Request bytes of HTTP/1.1, above TLS.

@@ -27,9 +27,9 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::body::{End, Piece, TapBody, Watch, split_at_blank_line};
-use super::connector::Handle;
 use super::decompress::Decompressor;
 use super::sent::{Sent, SentBody};
+use super::wire::Handle;
 use super::{request as asked, response as answered, tcp};
 use crate::answer::{Answer, Head, Words};
 use crate::clock;

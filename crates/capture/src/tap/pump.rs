@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes};
 use sseismo_trace::{Micros, Read};
@@ -31,7 +31,7 @@ use crate::clock;
 pub(crate) const QUEUE_BYTES: usize = 256 * 1024;
 
 /// Bytes asked for in one read: the largest TLS record.
-const READ_BYTES: usize = 16 * 1024;
+pub(super) const READ_BYTES: usize = 16 * 1024;
 
 #[derive(Debug, Default)]
 struct Queue {
@@ -41,11 +41,12 @@ struct Queue {
     reader: Option<Waker>,
 }
 
+/// Bytes that one read brought.
 #[derive(Debug)]
-struct Chunk {
-    read: u32,
-    at: Micros,
-    bytes: Bytes,
+pub(super) struct Chunk {
+    pub(super) read: u32,
+    pub(super) at: Micros,
+    pub(super) bytes: Bytes,
 }
 
 #[derive(Debug, Default)]
@@ -99,11 +100,10 @@ async fn run(half: OwnedReadHalf, shared: Arc<Shared>, ledger: Arc<Ledger>, lag:
     let mut reader = Reader::new(READ_BYTES);
     loop {
         let idle = wait_for_room(&shared).await;
-        let outcome = reader.read(half.as_ref()).await;
-        let at = clock::now();
-        match outcome {
+        match reader.read(half.as_ref()).await {
             Ok(got) if got.bytes.is_empty() => return shared.wake(|queue| queue.end = Some(Ok(()))),
             Ok(got) => {
+                let at = got.at;
                 let read = ledger.note(
                     at,
                     Read {
@@ -139,18 +139,59 @@ async fn wait_for_room(shared: &Shared) -> Micros {
     clock::now().since(since)
 }
 
+impl Queue {
+    /// The next chunk; `None` at the end.
+    fn poll_front(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<&mut Chunk>>> {
+        if self.chunks.is_empty() {
+            if let Some(end) = self.end {
+                return Poll::Ready(end.map(|()| None).map_err(io::Error::from));
+            }
+            if self.reader.as_ref().is_none_or(|reader| !reader.will_wake(cx.waker())) {
+                self.reader = Some(cx.waker().clone());
+            }
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(self.chunks.front_mut()))
+    }
+
+    /// `n` bytes were handed out; whether the pump may have waited for that.
+    fn took(&mut self, n: usize) -> bool {
+        let was_full = self.bytes >= QUEUE_BYTES;
+        self.bytes -= n;
+        was_full
+    }
+}
+
+impl Pumped {
+    /// Takes from the queue, and tells the pump when it waits for room.
+    fn take<T>(&self, take: impl FnOnce(&mut Queue) -> Poll<io::Result<(T, bool)>>) -> Poll<io::Result<T>> {
+        let (taken, was_full) = ready!(self.shared.with(take))?;
+        if was_full {
+            self.shared.room.notify_one();
+        }
+        Poll::Ready(Ok(taken))
+    }
+
+    /// All the bytes of the next read; none of them at the end.
+    pub(super) fn poll_chunk(&self, cx: &mut Context<'_>) -> Poll<io::Result<Chunk>> {
+        self.take(|queue| {
+            ready!(queue.poll_front(cx))?;
+            let Some(chunk) = queue.chunks.pop_front() else {
+                return Poll::Ready(Ok((Chunk { read: 0, at: Micros(0), bytes: Bytes::new() }, false)));
+            };
+            self.ledger.reached(chunk.read, chunk.at);
+            let was_full = queue.took(chunk.bytes.len());
+            Poll::Ready(Ok((chunk, was_full)))
+        })
+    }
+}
+
 impl AsyncRead for Pumped {
     /// Hands out bytes of one socket read at a time, so that the layer above can be asked which read
     /// completed what it returns.
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let outcome = self.shared.with(|queue| {
-            let Some(chunk) = queue.chunks.front_mut() else {
-                if let Some(end) = queue.end {
-                    return Poll::Ready(end.map_err(io::Error::from));
-                }
-                queue.reader = Some(cx.waker().clone());
-                return Poll::Pending;
-            };
+        self.take(|queue| {
+            let Some(chunk) = ready!(queue.poll_front(cx))? else { return Poll::Ready(Ok(((), false))) };
             let n = buf.remaining().min(chunk.bytes.len());
             buf.put_slice(&chunk.bytes[..n]);
             self.ledger.reached(chunk.read, chunk.at);
@@ -158,13 +199,8 @@ impl AsyncRead for Pumped {
             if chunk.bytes.is_empty() {
                 queue.chunks.pop_front();
             }
-            queue.bytes -= n;
-            Poll::Ready(Ok(()))
-        });
-        if outcome.is_ready() {
-            self.shared.room.notify_one();
-        }
-        outcome
+            Poll::Ready(Ok(((), queue.took(n))))
+        })
     }
 }
 

@@ -5,10 +5,12 @@
 //!
 //! hyper hands out body bytes without saying where they came from, so the same bytes are followed a
 //! second time, just far enough to know where each body starts, where its chunks lie and where it ends.
-//! The rules are those of RFC 9112 §6.3 as hyper applies them. What the shadow does not understand makes
+//! The rules are those of RFC 9112 §6.3 and §7.1 as hyper applies them. Chunked bodies are taken apart here for
+//! those who read them without hyper: [`Shadow::dechunk`]. What the shadow does not understand makes
 //! it blind for the rest of the connection (attribution `none`), never wrong.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use memchr::memchr;
 use sseismo_trace::Micros;
@@ -46,17 +48,44 @@ enum State {
     Length(u64),
     ChunkSize {
         size: u64,
-        digits: u8,
-        extension: bool,
+        line: SizeLine,
     },
     ChunkData(u64),
-    ChunkEnd,
+    /// Behind a chunk's data; with its CR or still before it.
+    ChunkEnd {
+        cr: bool,
+    },
     /// Trailer lines; `blank` while the current line is empty.
     Trailer {
         blank: bool,
     },
     UntilClose,
     Blind,
+}
+
+/// Where in the line of a chunk's size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SizeLine {
+    Start,
+    Digits,
+    Blanks,
+    Extension,
+    Cr,
+}
+
+impl State {
+    const CHUNK: Self = Self::ChunkSize { size: 0, line: SizeLine::Start };
+}
+
+/// How far a chunked body was followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dechunked {
+    /// To the end of the bytes.
+    More,
+    /// The last chunk, which is empty, ends before byte `used`; trailers may follow.
+    Last { used: usize },
+    /// These are no chunks.
+    Broken,
 }
 
 /// Follows the responses of one connection.
@@ -93,12 +122,47 @@ impl Shadow {
         }
     }
 
-    /// Bytes of a response came, completed by `read` at `at`.
-    pub(crate) fn read(&mut self, mut bytes: &[u8], read: u32, at: Micros) {
-        while !bytes.is_empty() {
-            let used = self.step(bytes, read, at);
-            bytes = &bytes[used..];
+    /// Bytes of a response came, completed by `read` at `at`. Stops behind the head of a chunked response and
+    /// says how many bytes it followed: what comes next may be read here or with [`Shadow::dechunk`].
+    pub(crate) fn read(&mut self, bytes: &[u8], read: u32, at: Micros) -> Option<usize> {
+        let mut used = 0;
+        while used < bytes.len() {
+            let in_head = self.state == State::Head;
+            used += self.step(&bytes[used..], read, at);
+            if in_head && self.state == State::CHUNK {
+                return Some(used);
+            }
         }
+        None
+    }
+
+    /// Takes a chunked body apart: hands the places of its data in `bytes` to `data`. Its bytes are tied to
+    /// no read here; whoever takes it apart knows which one brought them.
+    pub(crate) fn dechunk(&mut self, bytes: &[u8], mut data: impl FnMut(Range<usize>)) -> Dechunked {
+        let mut used = 0;
+        while used < bytes.len() {
+            match self.state {
+                State::ChunkData(left) => {
+                    let n = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len() - used);
+                    data(used..used + n);
+                    used += n;
+                    self.state = after_data(left, n);
+                }
+                State::ChunkSize { .. } | State::ChunkEnd { .. } => {
+                    used += self.step(&bytes[used..], 0, Micros(0));
+                    if matches!(self.state, State::Trailer { .. }) {
+                        return Dechunked::Last { used };
+                    }
+                }
+                State::Idle
+                | State::Head
+                | State::Length(_)
+                | State::Trailer { .. }
+                | State::UntilClose
+                | State::Blind => return Dechunked::Broken,
+            }
+        }
+        if self.state == State::Blind { Dechunked::Broken } else { Dechunked::More }
     }
 
     /// The response whose head was completed last belongs to the caller: its number, and the read that
@@ -153,23 +217,20 @@ impl Shadow {
             }
             State::ChunkData(left) => {
                 let n = self.body(bytes, left, read, at);
-                self.state = match left - n as u64 {
-                    0 => State::ChunkEnd,
-                    left => State::ChunkData(left),
-                };
+                self.state = after_data(left, n);
                 n
             }
             State::UntilClose => self.body(bytes, u64::MAX, read, at),
-            State::ChunkSize { size, digits, extension } => {
-                self.state = chunk_size(bytes[0], size, digits, extension);
+            State::ChunkSize { size, line } => {
+                self.state = chunk_size(bytes[0], size, line);
                 1
             }
-            State::ChunkEnd => {
-                if bytes[0] == b'\n' {
-                    self.state = State::ChunkSize { size: 0, digits: 0, extension: false };
-                } else if bytes[0] != b'\r' {
-                    self.state = State::Blind;
-                }
+            State::ChunkEnd { cr } => {
+                self.state = match (bytes[0], cr) {
+                    (b'\r', false) => State::ChunkEnd { cr: true },
+                    (b'\n', true) => State::CHUNK,
+                    _ => State::Blind,
+                };
                 1
             }
             State::Trailer { blank } => {
@@ -239,7 +300,7 @@ impl Shadow {
         self.state = match framing {
             Framing::Length(0) => State::Idle,
             Framing::Length(length) => State::Length(length),
-            Framing::Chunked => State::ChunkSize { size: 0, digits: 0, extension: false },
+            Framing::Chunked => State::CHUNK,
             Framing::UntilClose => State::UntilClose,
             Framing::Upgraded | Framing::Interim => State::Blind,
         };
@@ -256,19 +317,31 @@ fn line_ends(bytes: &[u8]) -> impl Iterator<Item = (usize, usize)> {
     })
 }
 
-fn chunk_size(byte: u8, size: u64, digits: u8, extension: bool) -> State {
-    let digit = char::from(byte).to_digit(16).map(u64::from);
-    match (byte, digit) {
-        (b'\n', _) if digits == 0 => State::Blind,
-        (b'\n', _) if size == 0 => State::Trailer { blank: true },
-        (b'\n', _) => State::ChunkData(size),
-        (b'\r', _) => State::ChunkSize { size, digits, extension },
-        (b';' | b' ' | b'\t', _) => State::ChunkSize { size, digits, extension: true },
-        _ if extension => State::ChunkSize { size, digits, extension },
-        (_, Some(digit)) if digits < 16 => {
-            State::ChunkSize { size: (size << 4) | digit, digits: digits + 1, extension }
+/// Behind `n` of the `left` bytes of a chunk's data.
+fn after_data(left: u64, n: usize) -> State {
+    match left - n as u64 {
+        0 => State::ChunkEnd { cr: false },
+        left => State::ChunkData(left),
+    }
+}
+
+/// One more byte of the line with a chunk's size.
+fn chunk_size(byte: u8, size: u64, line: SizeLine) -> State {
+    use SizeLine::{Blanks, Cr, Digits, Extension, Start};
+    let next = |line| State::ChunkSize { size, line };
+    match (line, byte) {
+        (Start | Digits, _) if byte.is_ascii_hexdigit() => {
+            let digit = char::from(byte).to_digit(16).unwrap_or(0);
+            let size = size.checked_mul(16).and_then(|size| size.checked_add(digit.into()));
+            size.map_or(State::Blind, |size| State::ChunkSize { size, line: Digits })
         }
-        _ => State::Blind,
+        (Digits | Blanks, b' ' | b'\t') => next(Blanks),
+        (Digits | Blanks, b';') => next(Extension),
+        (Digits | Blanks | Extension, b'\r') => next(Cr),
+        (Extension, byte) if byte != b'\n' => next(Extension),
+        (Cr, b'\n') if size == 0 => State::Trailer { blank: true },
+        (Cr, b'\n') => State::ChunkData(size),
+        (Start | Digits | Blanks | Extension | Cr, _) => State::Blind,
     }
 }
 
@@ -292,7 +365,7 @@ impl Framing {
             if name.eq_ignore_ascii_case("content-length") {
                 length = Some(value.trim().parse::<u64>().ok()?);
             } else if name.eq_ignore_ascii_case("transfer-encoding") {
-                coding = Some(value.trim().to_ascii_lowercase());
+                coding = Some(value.to_owned());
             }
         }
         Some(match (status, coding, length) {
@@ -300,11 +373,16 @@ impl Framing {
             (100..=199, _, _) => Self::Interim,
             (204 | 304, _, _) => Self::Length(0),
             _ if to_head_request => Self::Length(0),
-            (_, Some(coding), _) if coding.ends_with("chunked") => Self::Chunked,
+            (_, Some(coding), _) if is_chunked(&coding) => Self::Chunked,
             (_, None, Some(length)) => Self::Length(length),
             (_, Some(_), _) | (_, None, None) => Self::UntilClose,
         })
     }
+}
+
+/// Whether the last of the transfer codings is `chunked`.
+fn is_chunked(codings: &str) -> bool {
+    codings.rsplit(',').next().is_some_and(|last| last.trim().eq_ignore_ascii_case("chunked"))
 }
 
 #[cfg(test)]

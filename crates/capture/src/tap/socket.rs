@@ -4,17 +4,22 @@
 //! them. Linux stamps every segment in software (`SO_TIMESTAMPNS`, no privilege needed) and hands the
 //! last segment's stamp out with `recvmsg`; elsewhere the read has no kernel stamp.
 
+use std::future::poll_fn;
 use std::io;
 
 use sseismo_trace::Micros;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use crate::clock;
+
 /// What one read returned.
 #[derive(Debug)]
 pub(crate) struct Got<'a> {
     /// Empty at the end of the stream.
     pub(crate) bytes: &'a [u8],
+    /// When the read returned.
+    pub(crate) at: Micros,
     /// The socket had nothing more to give.
     pub(crate) drained: bool,
     /// Age of the last byte; `None` without a stamp and after a clock step.
@@ -36,7 +41,8 @@ impl Reader {
     /// Waits until `stream` has something and reads it.
     pub(crate) async fn read(&mut self, stream: &TcpStream) -> io::Result<Got<'_>> {
         loop {
-            stream.readable().await?;
+            // The reader's own place in the registration; `readable` would queue up with other waiters.
+            poll_fn(|cx| stream.poll_read_ready(cx)).await?;
             let mut short = None;
             let outcome = stream.try_io(Interest::READABLE, || {
                 let n = self.stamp.read(stream, &mut self.buffer)?;
@@ -53,8 +59,9 @@ impl Reader {
                 (None, Err(error)) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 (None, Err(error)) => return Err(error),
             };
-            let kernel_lag = if n == 0 { None } else { self.stamp.lag() };
-            return Ok(Got { bytes: &self.buffer[..n], drained: n < self.buffer.len(), kernel_lag });
+            let at = clock::now();
+            let kernel_lag = if n == 0 { None } else { self.stamp.lag(at) };
+            return Ok(Got { bytes: &self.buffer[..n], at, drained: n < self.buffer.len(), kernel_lag });
         }
     }
 }
@@ -109,9 +116,9 @@ mod stamp {
             Ok(message.bytes)
         }
 
-        /// How old the last stamp is now.
-        pub(super) fn lag(&mut self) -> Option<Micros> {
-            let (wall, mono) = (clock::wall().0, clock::now().0);
+        /// How old the last stamp is `now`.
+        pub(super) fn lag(&mut self, now: Micros) -> Option<Micros> {
+            let (wall, mono) = (clock::wall().0, now.0);
             let stepped = self.before.replace((wall, mono)).is_some_and(|(wall_before, mono_before)| {
                 let elapsed = mono - mono_before;
                 (wall - wall_before - elapsed).abs() > STEP_US + elapsed / 1_000
@@ -141,7 +148,7 @@ mod stamp {
             nix::unistd::read(stream.as_fd(), buffer).map_err(io::Error::from)
         }
 
-        pub(super) fn lag(&mut self) -> Option<Micros> {
+        pub(super) fn lag(&mut self, _: Micros) -> Option<Micros> {
             None
         }
     }

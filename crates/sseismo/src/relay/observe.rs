@@ -10,7 +10,7 @@ use sseismo_router::observe::{Observe, Served, Upstream, serve};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::{Args, Beside, announce, runtime, secret, signals};
+use super::{Args, Beside, Ending, announce, runtime, secret};
 use crate::exit::End;
 
 /// Where clients connect when nobody says otherwise.
@@ -39,12 +39,13 @@ pub(super) fn run(args: &Args, to: &str) -> anyhow::Result<End> {
             TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
         let operators = args.detection.listen().await?;
         let relay = Observe::new(Tap::new(&options)?, observer, upstream, token);
+        let ending = Ending::catch();
         announce(&format!("observing {to}"), args, listener.local_addr()?, operators.local_addr()?);
         let (stop, stopping) = watch::channel(false);
         tokio::spawn(admin::serve(operators, admin, stopping.clone()));
         tokio::select! {
             served = serve(listener, relay, stopping, drain) => served.context("the listening socket failed"),
-            () = signals(stop, drain) => Ok(Served::default()),
+            () = ending.watch(stop, drain) => Ok(Served::default()),
         }
     });
     // What failed is told after everything is on disk.

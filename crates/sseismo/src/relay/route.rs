@@ -28,7 +28,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::detection::Steer;
-use super::{Args, Beside, announce, runtime, signals};
+use super::{Args, Beside, Ending, announce, runtime};
 use crate::clock;
 use crate::exit::End;
 use crate::recording::tell;
@@ -126,6 +126,7 @@ impl Parts {
         beside.spawn(look(Arc::clone(&current), Arc::clone(&metrics)));
         let shared = Shared { links, observer, keep_alive: server.keep_alive, metrics: Some(metrics) };
         let front = Front::new(current, shared, access, Some(admin.clone()));
+        let ending = Ending::catch();
         announce(
             &format!("routing by {}", path.display()),
             args,
@@ -148,7 +149,7 @@ impl Parts {
         };
         let served = tokio::select! {
             served = serve(listener, answer, limits, stopping, server.drain) => served.context("the listening socket failed"),
-            () = signals(stop, server.drain) => Ok(Served::default()),
+            () = ending.watch(stop, server.drain) => Ok(Served::default()),
         };
         beside.shutdown().await; // they hold the observer, which must end
         telling.shutdown().await; // the last sender of notices: the sinks end with it

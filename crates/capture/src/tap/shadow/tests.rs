@@ -66,7 +66,45 @@ fn answer() -> impl Strategy<Value = Answer> {
     ]
 }
 
+/// Follows all of one read.
+fn whole_read(shadow: &mut Shadow, mut bytes: &[u8], read: u32) {
+    while let Some(used) = shadow.read(bytes, read, Micros(i64::from(read))) {
+        bytes = &bytes[used..];
+    }
+}
+
+/// Takes a chunked body apart, `cut` bytes at a time: its data, and how it ended with how many bytes left.
+fn dechunked(wire: &[u8], cut: usize) -> (Vec<u8>, Dechunked, usize) {
+    let mut shadow = Shadow { state: State::CHUNK, ..Shadow::default() };
+    let mut body = Vec::new();
+    let mut left = wire.len();
+    for piece in wire.chunks(cut) {
+        match shadow.dechunk(piece, |place| body.extend_from_slice(&piece[place])) {
+            Dechunked::More => left -= piece.len(),
+            Dechunked::Last { used } => return (body, Dechunked::Last { used: 0 }, left - used),
+            Dechunked::Broken => return (body, Dechunked::Broken, left),
+        }
+    }
+    (body, Dechunked::More, left)
+}
+
 proptest! {
+    /// Wherever the bytes are cut, the data of a chunked body comes out whole, and what follows it is left.
+    #[test]
+    fn a_chunked_body_is_taken_apart(
+        chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..300), 0..6),
+        cut in 1_usize..400,
+    ) {
+        let answer = Answer::Chunked(chunks.clone()).wire();
+        let wire: Vec<u8> = answer.iter().map(|&(byte, _)| byte).collect();
+        let heads = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, Chunked\r\n\r\n";
+        let rest = "x-trailer: 1\r\n\r\n";
+        let expected = (chunks.concat(), Dechunked::Last { used: 0 }, rest.len());
+        prop_assert_eq!(dechunked(&wire[heads.len()..], cut), expected);
+        let cut_off = &wire[heads.len()..wire.len() - rest.len() - "0\r\n".len()];
+        prop_assert_eq!(dechunked(cut_off, cut), (chunks.concat(), Dechunked::More, 0));
+    }
+
     /// Wherever the bytes are cut into reads, each body byte is tied to the read that brought it, over
     /// any sequence of responses on one connection.
     #[test]
@@ -86,7 +124,7 @@ proptest! {
             while !rest.is_empty() {
                 let (now, later) = rest.split_at((*cuts.next().expect("endless")).min(rest.len()));
                 let bytes: Vec<u8> = now.iter().map(|&(byte, _)| byte).collect();
-                shadow.read(&bytes, read, Micros(i64::from(read)));
+                whole_read(&mut shadow, &bytes, read);
                 expected.extend(now.iter().filter_map(|&(_, offset)| Some((offset?, read))));
                 read += 1;
                 rest = later;
@@ -118,11 +156,59 @@ proptest! {
 fn a_close_delimited_body_runs_to_the_end() {
     let mut shadow = Shadow::default();
     shadow.wrote(b"GET / HTTP/1.1\r\n\r\n");
-    shadow.read(b"HTTP/1.1 200 OK\n\nab", 0, Micros(5));
+    assert_eq!(shadow.read(b"HTTP/1.1 200 OK\n\nab", 0, Micros(5)), None);
     shadow.read(b"cd", 1, Micros(9));
     assert_eq!(shadow.claim(), Some((1, (0, Micros(5)))));
     assert_eq!(shadow.take(1, 0, 100), Some(Run { end: 2, read: 0, at: Micros(5) }));
     assert_eq!(shadow.take(1, 3, 100), Some(Run { end: 4, read: 1, at: Micros(9) }));
+}
+
+/// As hyper has it: a lone line feed, a sign, a size of 65 bits and data without its line end are no chunks.
+#[test]
+fn what_is_no_chunk_is_not_guessed_at() {
+    for wire in [
+        "3\nabc\r\n",
+        "+3\r\nabc\r\n",
+        "10000000000000000\r\n",
+        "3\r\nabcd\r\n",
+        "3;a\nb\r\n",
+        " 3\r\n",
+        "\r\n",
+    ] {
+        for cut in [1, wire.len()] {
+            assert_eq!(dechunked(wire.as_bytes(), cut).1, Dechunked::Broken, "{wire:?}");
+        }
+    }
+    for wire in ["3 \t;a=\"b\"\r\nabc\r\n", "0003\r\nabc\r\n", "03;\r\nabc\r\n"] {
+        assert_eq!(dechunked(wire.as_bytes(), 2), (b"abc".to_vec(), Dechunked::More, 0), "{wire:?}");
+    }
+}
+
+/// Reading stops behind the head of a chunked response, and goes on with its body by either way.
+#[test]
+fn the_body_of_a_chunked_response_can_be_taken_over() {
+    let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+    let wire = [&head[..], b"2\r\nab\r\n0\r\n", b"\r\n"].concat();
+    for taken in [false, true] {
+        let mut shadow = Shadow::default();
+        for number in 1..3 {
+            shadow.wrote(b"GET / HTTP/1.1\r\n\r\n");
+            assert_eq!(shadow.read(&wire, 7, Micros(7)), Some(head.len()));
+            assert_eq!(shadow.claim(), Some((number, (7, Micros(7)))));
+            let mut rest = &wire[head.len()..];
+            if taken {
+                let mut data = Vec::new();
+                let Dechunked::Last { used } = shadow.dechunk(rest, |place| data.push(place)) else {
+                    panic!("the last chunk is there");
+                };
+                assert_eq!(data, [3..5]);
+                rest = &rest[used..];
+            }
+            assert_eq!(shadow.read(rest, 7, Micros(7)), None);
+            assert_eq!(shadow.state, State::Idle);
+            shadow.release(number);
+        }
+    }
 }
 
 #[test]
