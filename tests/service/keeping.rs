@@ -30,7 +30,7 @@ fn outcomes(folder: &Path) -> (u64, u64) {
 /// known from the client, which records everything.
 #[test]
 fn sampling_keeps_every_stream_that_went_wrong() {
-    let stand = Stand::new("data/scenarios/error-event-mid-stream.toml", &["--sample", "0"]);
+    let stand = Stand::new("tests/service/half-failing.toml", &["--sample", "0"]);
     stand.traffic(24, 6);
     let Stand { folder, relay, _upstream } = stand;
     relay.end();
