@@ -72,8 +72,10 @@ async fn main() -> Result<()> {
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["source"] => source().await,
         ["bare", to] => bare(to.parse()?).await,
-        [] => compare().await,
-        _ => Err("usage: tap_bench".into()),
+        [] => compare(&["paced", "flat", "whole"], &STREAMS).await,
+        [load @ ("paced" | "flat" | "whole")] => compare(&[load], &STREAMS).await,
+        [load @ ("paced" | "flat"), streams] => compare(&[load], &[streams.parse()?]).await,
+        _ => Err("usage: tap_bench [paced|flat [STREAMS] | whole]".into()),
     }
 }
 
@@ -345,28 +347,38 @@ impl Figures {
     }
 }
 
-async fn compare() -> Result<()> {
+async fn compare(loads: &[&str], streams: &[usize]) -> Result<()> {
     println!("load: {}", std::fs::read_to_string("/proc/loadavg")?.trim());
     println!("CPU µs per forwarded event or answer, µs of latency at the median, peak RSS in MiB\n");
     println!(
         "load   streams   bare live   all    relay live   all   ratio live   bare RSS   relay RSS   latency direct   bare   relay"
     );
-    for load in ["paced", "flat"] {
-        let mut peaks = Vec::new();
-        for streams in STREAMS {
-            let direct = if load == "paced" { stream(Way::Direct, load, streams).await?.latency } else { 0 };
-            let (bare, relay) =
-                (stream(Way::Bare, load, streams).await?, stream(Way::Relay, load, streams).await?);
-            row(load, streams, direct, &bare, &relay);
-            peaks.push([&bare, &relay].map(|way| f64::from(way.peak_rss_kib)));
+    for &load in loads {
+        if load == "whole" {
+            let direct = answers(Way::Direct).await?.latency;
+            row("whole", 1, direct, &answers(Way::Bare).await?, &answers(Way::Relay).await?);
+        } else {
+            of_streams(load, streams).await?;
         }
-        let each = |at: usize| (peaks[2][at] - peaks[0][at]) / 99.0;
+    }
+    println!("load: {}", std::fs::read_to_string("/proc/loadavg")?.trim());
+    Ok(())
+}
+
+async fn of_streams(load: &str, streams: &[usize]) -> Result<()> {
+    let mut peaks = Vec::new();
+    for &streams in streams {
+        let direct = if load == "paced" { stream(Way::Direct, load, streams).await?.latency } else { 0 };
+        let bare = stream(Way::Bare, load, streams).await?;
+        let relay = stream(Way::Relay, load, streams).await?;
+        row(load, streams, direct, &bare, &relay);
+        peaks.push((streams, [bare, relay].map(|way| f64::from(way.peak_rss_kib))));
+    }
+    if let [(few, small), .., (many, large)] = peaks[..] {
+        let more = f64::from(u32::try_from(many - few)?);
+        let each = |at: usize| (large[at] - small[at]) / more;
         println!("{load}: KiB per live stream: bare {:.1}, relay {:.1}\n", each(0), each(1));
     }
-    let direct = answers(Way::Direct).await?.latency;
-    let (bare, relay) = (answers(Way::Bare).await?, answers(Way::Relay).await?);
-    row("whole", 1, direct, &bare, &relay);
-    println!("load: {}", std::fs::read_to_string("/proc/loadavg")?.trim());
     Ok(())
 }
 

@@ -46,7 +46,7 @@ impl Relay {
     async fn start(to: &str, options: &Options, token: Option<&str>) -> Self {
         let hash =
             std::sync::Arc::new(|_: &str, bytes: &[u8]| bytes.iter().map(|&byte| u64::from(byte)).sum());
-        let (observer, notes) = Observer::new(hash, Keep { raw: true, text: false });
+        let (observer, notes) = Observer::new(hash, Keep { raw: true, ..Keep::default() });
         let tap = Tap::new(options).unwrap();
         let relay = Observe::new(tap, observer, Upstream::parse(to).unwrap(), token.map(str::to_owned));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -389,7 +389,7 @@ async fn chunked_answers_in_any_pieces_leave_the_connection_sound() {
     let mut connection = None;
     for _ in &answers[..4] {
         assert_eq!(*send(chat(relay.address)).await.body(), [EVENT, EVENT].concat());
-        let Record { summary, deltas, reads } = relay.record().await;
+        let Record { summary, deltas, reads, .. } = relay.record().await;
         assert_eq!((summary.attribution, deltas.len()), (Attribution::Exact, 2));
         let brought = |read| reads.iter().any(|known| Some(known.read_id) == read);
         assert!(deltas.iter().all(|delta| brought(delta.first_read)), "{deltas:?} {reads:?}");
@@ -521,7 +521,7 @@ async fn texts_come_back_when_they_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let (recorder, _) = tap::open(folder.path(), Record { keep_text: true, ..Record::default() }).unwrap();
     let hash = std::sync::Arc::new(|_: &str, _: &[u8]| 0);
-    let (observer, notes) = Observer::new(hash, Keep { text: true, raw: false });
+    let (observer, notes) = Observer::new(hash, Keep { text: true, ..Keep::default() });
     let recording = std::thread::spawn(move || tap::record(&notes, recorder, drop, |_| {}));
     let script = Script::events(Framing::Chunked, PAUSE);
     let (address, _) = http1(script.clone(), None).await;

@@ -80,16 +80,37 @@ impl Recording {
         each: impl FnMut(Record) + Send + 'static,
         warn: impl FnMut(Option<&str>) + Send + 'static,
     ) -> anyhow::Result<Running> {
-        let keep = Keep { raw: self.keep_raw, text: self.keep_text };
+        self.run(folder, sample, Keep::default(), each, warn)
+    }
+
+    /// The same where nobody looks at finished streams, so that they need not be kept until they end.
+    pub(crate) fn start_notes(
+        &self,
+        folder: Option<&Path>,
+        sample: f64,
+        warn: impl FnMut(Option<&str>) + Send + 'static,
+    ) -> anyhow::Result<Running> {
+        self.run(folder, sample, Keep { notes_only: true, ..Keep::default() }, drop, warn)
+    }
+
+    fn run(
+        &self,
+        folder: Option<&Path>,
+        sample: f64,
+        keep: Keep,
+        each: impl FnMut(Record) + Send + 'static,
+        warn: impl FnMut(Option<&str>) + Send + 'static,
+    ) -> anyhow::Result<Running> {
         let Some(folder) = folder else {
             let hasher = RandomState::new();
             let hash: Hash = Arc::new(move |domain: &str, value: &[u8]| hasher.hash_one((domain, value)));
-            let (observer, notes) = Observer::new(hash, Keep::default());
+            let (observer, notes) = Observer::new(hash, keep);
             return Ok(Running { observer, recorder: None, notes: Some(notes) });
         };
         let recorder = self.open(folder, sample)?;
         let hasher = recorder.hasher().clone();
         let hash: Hash = Arc::new(move |domain: &str, value: &[u8]| hasher.hash(domain, value));
+        let keep = Keep { raw: self.keep_raw, text: self.keep_text, ..keep };
         let (observer, notes) = Observer::new(hash, keep);
         let thread = std::thread::Builder::new()
             .name("recorder".to_owned())

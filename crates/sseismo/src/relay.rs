@@ -119,7 +119,7 @@ impl Beside {
         let health = detecting.health.clone();
         let folder = args.out.as_deref();
         let warn = move |what: Option<&str>| health.trouble(what);
-        let mut running = args.recording.start(folder, args.sample, drop, warn)?;
+        let mut running = args.recording.start_notes(folder, args.sample, warn)?;
         let recorder_lost: Option<Arc<AtomicU64>> = folder.map(|_| running.observer.lost());
         if let Some(listened) = running.listen() {
             detecting.start(&args.detection, folder, listened, recorder_lost, steer)?;

@@ -108,7 +108,7 @@ fn who_knows_the_address_can_end_it() {
         let (mut told, mut full) = std::io::pipe().expect("a pipe");
         let stderr = full.try_clone().expect("a second end of it");
         // More than a pipe holds by default: the thread goes on once the pipe is read.
-        let filling = std::thread::spawn(move || full.write_all(&[b'\n'; 80_000]));
+        let filling = std::thread::spawn(move || full.write_all("\n".repeat(80_000).as_bytes()));
         std::thread::sleep(Duration::from_millis(200));
         let args = [&["relay", "--admin", "127.0.0.1:0", "-o", &out], how].concat();
         let mut relay = Running::telling(&args, stderr.into());

@@ -1,8 +1,8 @@
 //! Which streams sampling must not leave out.
 //!
-//! In: a finished record. Out: whether something went wrong in it.
+//! In: events as they come, and a finished record. Out: whether something went wrong in it.
 
-use sseismo_trace::{Delta, Outcome};
+use sseismo_trace::{Delta, Micros, Outcome, Phase};
 
 use super::Record;
 
@@ -22,30 +22,45 @@ pub fn is_anomalous(record: &Record) -> bool {
         || summary.status.is_some_and(|status| status >= 400)
         || summary.attempt.is_some_and(|attempt| attempt > 1)
         || summary.events_dropped > 0
-        || stalled(&record.deltas)
+        || record.stalled
 }
 
-/// Whether a content event came [`STALL_US`] after the one before it in the same phase.
-fn stalled(deltas: &[Delta]) -> bool {
-    let content: Vec<_> = deltas.iter().filter(|delta| delta.is_content()).collect();
-    let mut all = Vec::new();
-    let mut longest = 0;
-    for pair in content.windows(2) {
-        let (Some(before), Some(after)) = (pair[0].t, pair[1].t) else { continue };
-        let gap = after.since(before).0;
+/// The gaps of one stream: all that is kept of its events to tell whether it stalled.
+#[derive(Debug, Default)]
+pub(crate) struct Gaps {
+    /// Those that say something, µs; more than an hour and eleven minutes is that long.
+    all: Vec<u32>,
+    last: Option<(Micros, Phase)>,
+    /// The longest within one phase, µs.
+    longest: u32,
+}
+
+impl Gaps {
+    pub(crate) fn push(&mut self, delta: &Delta) {
+        if !delta.is_content() {
+            return;
+        }
+        let before = std::mem::replace(&mut self.last, delta.t.map(|t| (t, delta.phase)));
+        let (Some((before, phase)), Some(t)) = (before, delta.t) else { return };
+        let gap = t.since(before).0;
         if gap >= MERGE_US {
-            all.push(gap);
-            if pair[0].phase == pair[1].phase {
-                longest = longest.max(gap);
+            let gap = u32::try_from(gap).unwrap_or(u32::MAX);
+            self.all.push(gap);
+            if phase == delta.phase {
+                self.longest = self.longest.max(gap);
             }
         }
     }
-    if longest < STALL_US {
-        return false;
+
+    /// Whether a content event came [`STALL_US`] after the one before it in the same phase.
+    pub(crate) fn stalled(mut self) -> bool {
+        if i64::from(self.longest) < STALL_US {
+            return false;
+        }
+        let middle = self.all.len() / 2;
+        let (_, median, _) = self.all.select_nth_unstable(middle);
+        i64::from(self.longest) > i64::from(*median) * STALL_MEDIANS || self.all.len() < 3
     }
-    let middle = all.len() / 2;
-    let (_, median, _) = all.select_nth_unstable(middle);
-    longest > *median * STALL_MEDIANS || all.len() < 3
 }
 
 #[cfg(test)]
@@ -54,12 +69,17 @@ mod tests {
 
     use super::*;
 
+    fn stalled(times_ms: &[i64]) -> bool {
+        let mut gaps = Gaps::default();
+        for (seq, &ms) in (0..).zip(times_ms) {
+            gaps.push(&Delta::new(seq, Kind::Reasoning, Phase::Reasoning, Some(Micros(ms * 1_000))));
+        }
+        gaps.stalled()
+    }
+
     fn record(times_ms: &[i64]) -> Record {
-        let deltas = (0..)
-            .zip(times_ms)
-            .map(|(seq, &ms)| Delta::new(seq, Kind::Reasoning, Phase::Reasoning, Some(Micros(ms * 1_000))));
         let summary = Summary { outcome: Outcome::Completed, ..Summary::default() };
-        Record { deltas: deltas.collect(), summary, ..Record::default() }
+        Record { stalled: stalled(times_ms), summary, ..Record::default() }
     }
 
     #[test]
@@ -73,6 +93,6 @@ mod tests {
 
     #[test]
     fn a_slow_but_even_stream_is_no_stall() {
-        assert!(!stalled(&record(&[0, 900, 1_800, 2_700, 3_600]).deltas));
+        assert!(!stalled(&[0, 900, 1_800, 2_700, 3_600]));
     }
 }

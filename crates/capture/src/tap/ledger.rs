@@ -39,7 +39,7 @@ struct State {
     next: u32,
     reached: Option<(u32, Micros)>,
     shadow: Shadow,
-    /// First reads of the streams that have not ended, with how many share it.
+    /// The first reads that streams which have not ended need, with how many share it.
     open: BTreeMap<u32, u32>,
     served: bool,
 }
@@ -50,6 +50,14 @@ impl State {
         let mut reads: Vec<_> = wanted.take_while(|read| read.read_id >= from).copied().collect();
         reads.reverse();
         reads
+    }
+
+    /// Forgets the reads that no stream needs.
+    fn forget(&mut self) {
+        let needed = self.open.keys().next().copied().unwrap_or(self.next);
+        while self.reads.front().is_some_and(|read| read.read_id < needed) {
+            self.reads.pop_front();
+        }
     }
 }
 
@@ -139,7 +147,21 @@ impl Ledger {
         self.with(|state| state.between(from, to))
     }
 
-    /// The stream that began at `from` ended at `to`: its reads, as far as they are still kept. Reads that
+    /// The stream that holds on to the reads from `from` on needs only those from `to` on.
+    pub(crate) fn go_on(&self, from: u32, to: u32) {
+        self.with(|state| {
+            if let Entry::Occupied(mut open) = state.open.entry(from) {
+                *open.get_mut() -= 1;
+                if *open.get() == 0 {
+                    open.remove();
+                }
+                *state.open.entry(to).or_default() += 1;
+                state.forget();
+            }
+        });
+    }
+
+    /// The stream that holds on to the reads from `from` on ended at `to`: its reads, as far as they are still kept. Reads that
     /// no open stream needs are forgotten.
     pub(crate) fn finish(&self, from: u32, to: u32) -> Vec<Read> {
         self.with(|state| {
@@ -150,10 +172,7 @@ impl Ledger {
                     open.remove();
                 }
             }
-            let needed = state.open.keys().next().copied().unwrap_or(state.next);
-            while state.reads.front().is_some_and(|read| read.read_id < needed) {
-                state.reads.pop_front();
-            }
+            state.forget();
             reads
         })
     }

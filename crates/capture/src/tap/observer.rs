@@ -26,6 +26,7 @@ use sseismo_trace::{
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::anomaly::Gaps;
 use super::body::{End, Piece, TapBody, Watch, split_at_blank_line};
 use super::decompress::Decompressor;
 use super::sent::{Sent, SentBody};
@@ -35,7 +36,7 @@ use crate::answer::{Answer, Head, Words};
 use crate::clock;
 
 /// Notes that may wait for the recorder.
-const QUEUE: usize = 4_096;
+pub(super) const QUEUE: usize = 4_096;
 
 /// Events wait at most this long before they are noted, and at most this many.
 const NOTE_EVERY: Duration = Duration::from_millis(500);
@@ -50,6 +51,8 @@ pub struct Record {
     pub deltas: Vec<Delta>,
     /// The socket reads from the one that completed the response's head to the last one of the body.
     pub reads: Vec<Read>,
+    /// Content stopped in the middle of a phase, for much longer than is usual in the stream.
+    pub stalled: bool,
 }
 
 impl Record {
@@ -88,7 +91,8 @@ pub enum Note {
         /// The text, when it was asked for.
         words: Vec<Words>,
     },
-    /// The stream has ended: all of it once more, except for its bytes and text.
+    /// The stream has ended: all of it once more, except for its bytes and text. With [`Keep::notes_only`] only
+    /// what came since the last note.
     End(Box<Record>),
 }
 
@@ -99,6 +103,9 @@ pub struct Keep {
     pub raw: bool,
     /// The text of answers.
     pub text: bool,
+    /// Nothing that was noted: a stream's events and reads are forgotten then, and a long stream takes no more
+    /// memory than a short one.
+    pub notes_only: bool,
 }
 
 /// A keyed hash of a value in a domain (`session`, `caller` …): the same within one dataset, meaningless
@@ -417,12 +424,13 @@ async fn analyse(observer: Observer, mut draft: Draft, mut watch: Watch, media: 
     let stream_id = draft.summary.stream_id;
     let summary = body.finish(draft.summary, how);
     body.note(&observer, stream_id, watch.handle.as_ref());
-    let mut record = Record { summary, deltas: body.deltas, reads: Vec::new() };
+    let stalled = body.gaps.stalled();
+    let mut record = Record { summary, deltas: body.deltas, reads: Vec::new(), stalled };
     record.summary.events_dropped += body.dropped;
     record.summary.t_end = record.summary.t_end.or(Some(ended.since(draft.started)));
     if let Some(handle) = &watch.handle {
         let ledger = &handle.ledger;
-        record.reads = ledger.finish(watch.head.0, body.last_read);
+        record.reads = ledger.finish(body.needs, body.last_read);
         if let Some(tcp) = ledger.local.zip(ledger.peer).and_then(|(local, peer)| tcp::ask(local, peer)) {
             record.summary.tcp_rtt_us = Some(tcp.rtt_us);
             record.summary.tcp_retrans = Some(tcp.retrans);
@@ -443,11 +451,15 @@ struct Follow {
     /// `None` for an encoding that is not known or a body that broke its own.
     decompressor: Option<Decompressor>,
     started: Micros,
+    /// With `notes_only`, those that are not noted.
     deltas: Vec<Delta>,
+    gaps: Gaps,
     dropped: u64,
     /// Events were lost: what follows up to the next blank line belongs to one of them.
     resync: bool,
     last_read: u32,
+    /// The first read that is still needed.
+    needs: u32,
     /// Some bytes could not be tied to a read.
     untied: bool,
     keep: Keep,
@@ -467,9 +479,11 @@ impl Follow {
             decompressor: Decompressor::of(encoding),
             started,
             deltas: Vec::new(),
+            gaps: Gaps::default(),
             dropped: 0,
             resync: false,
             last_read: head_read,
+            needs: head_read,
             untied: false,
             keep,
             raw: Vec::new(),
@@ -519,10 +533,13 @@ impl Follow {
             (self.resync, rest) = (false, after);
             self.dropped += 1;
         }
-        let (Some(answer), deltas) = (&mut self.answer, &mut self.deltas) else { return };
+        let Self { answer: Some(answer), deltas, gaps, .. } = self else { return };
         let pushed = self.decompressor.as_mut().map(|decompressor| {
             decompressor.push(rest, |bytes| {
-                answer.push(Chunk { bytes, read, at: Some(t) }, |delta| deltas.push(delta));
+                answer.push(Chunk { bytes, read, at: Some(t) }, |delta| {
+                    gaps.push(&delta);
+                    deltas.push(delta);
+                });
             })
         });
         let words = answer.take_words();
@@ -559,8 +576,17 @@ impl Follow {
             return;
         }
         let (from, read) = std::mem::replace(&mut self.noted, (self.deltas.len(), self.last_read + 1));
-        let deltas = self.deltas[from..].to_vec();
         let reads = handle.map(|handle| handle.ledger.reads(read, self.last_read)).unwrap_or_default();
+        let deltas = if self.keep.notes_only {
+            self.noted.0 = 0;
+            if let Some(handle) = handle {
+                let needed = std::mem::replace(&mut self.needs, self.last_read);
+                handle.ledger.go_on(needed, self.needs);
+            }
+            std::mem::take(&mut self.deltas)
+        } else {
+            self.deltas[from..].to_vec()
+        };
         let (raw, words) = (std::mem::take(&mut self.raw), std::mem::take(&mut self.words));
         let events = deltas.len() as u64;
         if let Some(listener) = observer.0.listener.get().filter(|_| events > 0) {
@@ -574,9 +600,13 @@ impl Follow {
 
     /// Ends the body and says what it told.
     fn finish(&mut self, mut summary: Summary, end: End) -> Summary {
-        let (Some(answer), deltas) = (self.answer.take(), &mut self.deltas) else { return summary };
+        let Some(answer) = self.answer.take() else { return summary };
+        let (deltas, gaps) = (&mut self.deltas, &mut self.gaps);
         summary.outcome = Outcome::Unknown;
-        let (_, words) = answer.finish_with_words(&mut summary, |delta| deltas.push(delta));
+        let (_, words) = answer.finish_with_words(&mut summary, |delta| {
+            gaps.push(&delta);
+            deltas.push(delta);
+        });
         self.hear(words);
         let unread = self.decompressor.is_none() || self.dropped > 0;
         summary.outcome = match (summary.outcome, end) {
@@ -615,7 +645,7 @@ mod tests {
         let ended = |mut body: Follow, how| {
             let summary = body.finish(Summary::default(), how);
             let summary = Summary { events_dropped: body.dropped, ..summary };
-            Record { summary, deltas: body.deltas, reads: Vec::new() }
+            Record { summary, deltas: body.deltas, ..Record::default() }
         };
         let head =
             Head { path: "/v1/chat/completions", content_type: Some("text/event-stream"), status: Some(200) };

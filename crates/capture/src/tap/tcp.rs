@@ -18,24 +18,48 @@ pub(crate) struct Tcp {
 /// Asks for the connection between `local` and `peer`. `None` when the kernel does not say.
 #[cfg(target_os = "linux")]
 pub(crate) fn ask(local: SocketAddr, peer: SocketAddr) -> Option<Tcp> {
-    use std::os::fd::AsRawFd;
+    use std::sync::{Mutex, PoisonError};
+
+    /// To open and close a socket takes the kernel longer than to answer.
+    static KERNEL: Mutex<Option<kernel::Socket>> = Mutex::new(None);
+
+    let request = request(local, peer)?;
+    let mut kept = KERNEL.lock().unwrap_or_else(PoisonError::into_inner);
+    let kernel = match kept.take() {
+        Some(kernel) => kernel,
+        None => kernel::Socket::open()?,
+    };
+    let mut answer = [0; 4096];
+    let n = kernel.ask(&request, &mut answer)?;
+    *kept = Some(kernel); // not after a failure: its answer might come later, to another question
+    read(&answer[..n])
+}
+
+#[cfg(target_os = "linux")]
+mod kernel {
+    use std::os::fd::{AsRawFd, OwnedFd};
 
     use nix::sys::socket::{
         AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
     };
 
-    let kernel = socket(
-        AddressFamily::Netlink,
-        SockType::Datagram,
-        SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
-        SockProtocol::NetlinkSockDiag,
-    )
-    .ok()?;
-    let request = request(local, peer)?;
-    sendto(kernel.as_raw_fd(), &request, &NetlinkAddr::new(0, 0), MsgFlags::empty()).ok()?;
-    let mut answer = [0; 4096];
-    let n = recv(kernel.as_raw_fd(), &mut answer, MsgFlags::empty()).ok()?;
-    read(&answer[..n])
+    /// Answers at once: an answer that is not there will not come.
+    pub(super) struct Socket(OwnedFd);
+
+    impl Socket {
+        pub(super) fn open() -> Option<Self> {
+            let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+            let protocol = SockProtocol::NetlinkSockDiag;
+            socket(AddressFamily::Netlink, SockType::Datagram, flags, protocol).ok().map(Self)
+        }
+
+        /// How many bytes of `answer` were filled.
+        pub(super) fn ask(&self, request: &[u8], answer: &mut [u8]) -> Option<usize> {
+            let fd = self.0.as_raw_fd();
+            sendto(fd, request, &NetlinkAddr::new(0, 0), MsgFlags::empty()).ok()?;
+            recv(fd, answer, MsgFlags::empty()).ok()
+        }
+    }
 }
 
 /// Asks for the connection between `local` and `peer`. `None` when the kernel does not say.

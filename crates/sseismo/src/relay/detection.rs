@@ -46,6 +46,8 @@ const KEPT_SIGNALS: usize = 1_024;
 const TICK: i64 = 1_000_000;
 /// The same as a wait: short, so that ticks come on time.
 const WAIT: Duration = Duration::from_millis(250);
+/// How long notes gather once some have come: the thread sleeps then and need not be woken for each.
+const GATHER: Duration = Duration::from_millis(20);
 /// Notes that are read before a tick, however many more there are.
 const BEFORE_TICK: usize = 4_096;
 
@@ -244,7 +246,12 @@ fn follow(notes: &Receiver<Note>, mut host: Host) -> Told {
     let mut ticked = clock::now();
     loop {
         match notes.recv_timeout(WAIT) {
-            Ok(note) => host.note(&note),
+            Ok(first) => {
+                for note in std::iter::once(first).chain(notes.try_iter().take(BEFORE_TICK)) {
+                    host.note(&note);
+                }
+                std::thread::sleep(GATHER);
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return host.finish(clock::now()),
         }

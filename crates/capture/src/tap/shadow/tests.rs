@@ -198,10 +198,11 @@ fn the_body_of_a_chunked_response_can_be_taken_over() {
             let mut rest = &wire[head.len()..];
             if taken {
                 let mut data = Vec::new();
-                let Dechunked::Last { used } = shadow.dechunk(rest, |place| data.push(place)) else {
+                let take = |place: Range<usize>| data.extend_from_slice(&rest[place]);
+                let Dechunked::Last { used } = shadow.dechunk(rest, take) else {
                     panic!("the last chunk is there");
                 };
-                assert_eq!(data, [3..5]);
+                assert_eq!(data, b"ab");
                 rest = &rest[used..];
             }
             assert_eq!(shadow.read(rest, 7, Micros(7)), None);
