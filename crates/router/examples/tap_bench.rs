@@ -426,12 +426,11 @@ async fn answers(way: Way) -> Result<Figures> {
     let ask = async || -> Result<u64> {
         let began = Instant::now();
         let answer = client.request(asked(url.clone())?).await?.into_body().collect().await?.to_bytes();
-        if answer != WHOLE {
-            Err("another answer came")
-        } else {
+        if answer == WHOLE {
             Ok(u64::try_from(began.elapsed().as_micros())?)
+        } else {
+            Err("another answer came".into())
         }
-        .map_err(Into::into)
     };
     for _ in 0..100 {
         ask().await?;
