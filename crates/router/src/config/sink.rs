@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use reqwest::Url;
 
-use super::section::Section;
+use super::section::{Section, Value};
 use super::server::with_cause;
 use crate::keys::{Env, Secret, Source};
 use crate::sink::standing::Target;
@@ -95,30 +95,46 @@ impl<'a> Reading<'a> {
     }
 
     /// `targets`; `own` reads what this kind calls one, and the group to which it belongs unless `group` is stated.
-    pub(crate) fn targets<T>(&self, own: impl Fn(&Section<'a>) -> Option<(T, String)>) -> Vec<Target<T>> {
+    pub(crate) fn targets<T: AsRef<str>>(
+        &self,
+        own: impl Fn(&Section<'a>) -> Option<(T, String)>,
+    ) -> Vec<Target<T>> {
         if !self.section.has("targets") {
             self.section.fault("targets", "`targets` is missing: [{ upstream = \"NAME\", … }]");
         }
-        let mut targets = Vec::new();
+        let mut targets: Vec<Target<T>> = Vec::new();
         for item in self.section.list("targets").unwrap_or_default() {
-            let Some(inner) = self.section.inline(item) else {
-                self.section.fault_at(&item.span(), "a target is { upstream = \"NAME\", … }");
-                continue;
-            };
-            let upstream = inner.needed("upstream");
-            if let Some(name) = upstream
-                && !self.around.upstreams.contains(name)
-            {
-                inner.fault("upstream", &format!("there is no upstream named `{name}`"));
+            let Some(target) = self.target(item, &own) else { continue };
+            let name = target.own.as_ref();
+            if targets.iter().any(|other| other.own.as_ref() == name) {
+                let message = format!("`{name}` is there twice: without `model` it follows every model");
+                self.section.fault_at(&item.span(), &message);
             }
-            let (model, group, read) = (inner.text("model"), inner.text("group"), own(&inner));
-            inner.end();
-            if let (Some(upstream), Some((own, usual))) = (upstream, read) {
-                let group = group.map_or(usual, str::to_owned).into();
-                targets.push(Target { upstream: upstream.into(), model: model.map(Arc::from), group, own });
-            }
+            targets.push(target);
         }
         targets
+    }
+
+    fn target<T>(
+        &self,
+        item: Value<'a>,
+        own: impl Fn(&Section<'a>) -> Option<(T, String)>,
+    ) -> Option<Target<T>> {
+        let Some(inner) = self.section.inline(item) else {
+            self.section.fault_at(&item.span(), "a target is { upstream = \"NAME\", … }");
+            return None;
+        };
+        let upstream = inner.needed("upstream");
+        if let Some(name) = upstream
+            && !self.around.upstreams.contains(name)
+        {
+            inner.fault("upstream", &format!("there is no upstream named `{name}`"));
+        }
+        let (model, group, read) = (inner.text("model"), inner.text("group"), own(&inner));
+        inner.end();
+        let (own, usual) = read?;
+        let group = group.map_or(usual, str::to_owned).into();
+        Some(Target { upstream: upstream?.into(), model: model.map(Arc::from), group, own })
     }
 }
 
@@ -177,6 +193,12 @@ mod tests {
         one_fault(
             &format!("{litellm}targets = [{{ upstream = \"a\", ids = \"1\", id = \"1\" }}] # <-"),
             "`ids`",
+        );
+        one_fault(
+            &format!(
+                "{litellm}targets = [{{ upstream = \"a\", id = \"1\" }}, {{ upstream = \"b\", id = \"1\" }}] # <-"
+            ),
+            "twice",
         );
         one_fault(
             &format!("{litellm}cooldown = \"1s\" # <-\ntargets = [{{ upstream = \"a\", id = \"1\" }}]"),

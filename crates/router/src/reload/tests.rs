@@ -114,3 +114,18 @@ async fn a_replaced_file_and_a_changed_key_are_noticed() {
     assert!(key(&live, Instant::now()).starts_with("key-"));
     following.abort();
 }
+
+#[cfg(feature = "sinks")]
+#[test]
+fn a_changed_sink_takes_a_restart() {
+    let sink = |port: u16| {
+        format!("{GOOD}[[sink]]\nname = \"s\"\nkind = \"redis\"\nurl = \"redis://127.0.0.1:{port}/0\"\n")
+    };
+    let (_folder, path) = folder(&sink(1));
+    let now = Instant::now();
+    let live = Live::start(&path, 1, now).unwrap();
+    replace(&path, &format!("# a word\n{}", sink(1)));
+    assert_eq!(live.reload(false, now).unwrap(), Change::New { restart: false });
+    replace(&path, &sink(2));
+    assert_eq!(live.reload(false, now).unwrap(), Change::New { restart: true });
+}

@@ -35,6 +35,12 @@ struct Cluster {
     weight: u32,
 }
 
+impl AsRef<str> for Cluster {
+    fn as_ref(&self) -> &str {
+        &self.name
+    }
+}
+
 /// Reads its keys.
 pub(super) fn read(reading: &Reading<'_>) -> Option<Arc<dyn Plan>> {
     let section = reading.section;

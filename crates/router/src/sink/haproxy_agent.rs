@@ -15,7 +15,8 @@
 //! **Without the relay** HAProxy keeps the last answer: for an agent that is gone it has no opinion of its own, so
 //! this form does not fail open alone. The restorer takes the agent's place, at the same address, at the end of the
 //! order, and answers that all is well until every name has been asked for, and for [`STAND_IN`] at least, since
-//! more than one HAProxy may ask.
+//! more than one HAProxy may ask. A relay that hangs keeps the address and answers nothing: then its order stays until
+//! it is killed or goes on. Over the Runtime API that case is covered, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -93,7 +94,7 @@ impl Plan for Agent {
 
     fn sink(&self, name: &str, restorer: &Restorer) -> Result<Box<dyn Sink>, Failed> {
         let well = self.targets.iter().map(|target| (target.own.clone(), self.line(Want::ALL))).collect();
-        let answers = Arc::new(Answers { lines: Mutex::new(well), asked: Mutex::default() });
+        let answers = Arc::new(Answers { lines: Mutex::new(well), told: Mutex::default() });
         let serving = tokio::spawn(serve(self.listen, Arc::clone(&answers), name.to_owned()));
         Ok(Box::new(Answering {
             lease: format!("{name} {}", self.listen),
@@ -106,33 +107,30 @@ impl Plan for Agent {
     }
 }
 
-/// What is answered, and who has asked since it last changed.
+/// What is answered, by name, and what was answered last.
 #[derive(Debug)]
 struct Answers {
     lines: Mutex<BTreeMap<String, String>>,
-    asked: Mutex<BTreeSet<String>>,
+    told: Mutex<BTreeMap<String, String>>,
 }
 
 impl Answers {
     fn set(&self, name: &str, line: String) {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let changed = lines.get(name) != Some(&line);
-        lines.insert(name.to_owned(), line);
-        if changed {
-            self.asked.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
-        }
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), line);
     }
 
     fn get(&self, name: &str) -> Option<String> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    fn told(&self, name: &str) {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+    fn told(&self, name: String, line: String) {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(name, line);
     }
 
-    fn knows(&self, name: &str) -> bool {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
+    /// Whether what is right now was what was answered last.
+    fn is_known(&self, name: &str) -> bool {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        told.is_some() && told == self.get(name)
     }
 }
 
@@ -172,7 +170,7 @@ impl Sink for Answering {
             }
             for (target, want) in self.plan.targets.iter().zip(&wants) {
                 self.answers.set(&target.own, self.plan.line(*want));
-                if want.is_restored() && self.answers.knows(&target.own) {
+                if want.is_restored() && self.answers.is_known(&target.own) {
                     self.touched.remove(&target.own);
                 }
             }
@@ -228,8 +226,8 @@ async fn serve(listen: SocketAddr, answers: Arc<Answers>, sink: String) {
                 tokio::spawn(async move {
                     let _place = place;
                     let line = |name: &str| answers.get(name);
-                    if let Some(name) = answer(stream, line).await {
-                        answers.told(&name);
+                    if let Some((name, line)) = answer(stream, line).await {
+                        answers.told(name, line);
                     }
                 });
             }
@@ -238,17 +236,17 @@ async fn serve(listen: SocketAddr, answers: Arc<Answers>, sink: String) {
     }
 }
 
-/// Answers one check; yields the name that was answered for.
-async fn answer(stream: TcpStream, line: impl Fn(&str) -> Option<String>) -> Option<String> {
+/// Answers one check; yields the name that was answered for, and the answer.
+async fn answer(stream: TcpStream, line: impl Fn(&str) -> Option<String>) -> Option<(String, String)> {
     let talk = async {
         let mut stream = BufReader::new(stream);
         let mut name = String::new();
         (&mut stream).take(256).read_line(&mut name).await.ok()?;
         let name = name.trim();
-        let line = line(name)? + "\n";
-        stream.get_mut().write_all(line.as_bytes()).await.ok()?;
+        let line = line(name)?;
+        stream.get_mut().write_all(format!("{line}\n").as_bytes()).await.ok()?;
         stream.get_mut().shutdown().await.ok()?;
-        Some(name.to_owned())
+        Some((name.to_owned(), line))
     };
     timeout(PATIENCE, talk).await.ok().flatten()
 }
@@ -266,7 +264,7 @@ pub(super) async fn stand_in(listen: SocketAddr, answers: &BTreeMap<String, Stri
         let Ok(accepted) = tokio::time::timeout_at(end, listener.accept()).await else { return Ok(()) };
         match accepted {
             Ok((stream, _)) => {
-                if let Some(name) = answer(stream, |name| answers.get(name).cloned()).await {
+                if let Some((name, _)) = answer(stream, |name| answers.get(name).cloned()).await {
                     unasked.remove(&name);
                 }
             }

@@ -81,7 +81,8 @@ impl Leases {
     fn take(&mut self, said: Said) {
         match said {
             Said::Hold { lease, ttl_ms, undo } => {
-                let due = Instant::now() + Duration::from_millis(ttl_ms) + AFTER;
+                let now = Instant::now();
+                let due = now.checked_add(Duration::from_millis(ttl_ms)).unwrap_or(now) + AFTER;
                 self.start(lease, due, undo);
             }
             Said::Release { lease } => drop(self.stop(&lease)),
