@@ -29,11 +29,13 @@ fn a_check_names_every_fault_with_its_line() {
     let said = check(&path);
     let line: serde_json::Value = serde_json::from_slice(&said.stdout).expect("one line of JSON");
     assert_eq!((said.status.code(), &line["upstreams"], &line["routes"]), (Some(0), &1.into(), &1.into()));
-    std::fs::write(&path, good.replace("/v1", "").replace("tiers", "teirs")).expect("a file");
+    let sink = "[[sink]]\nname = \"s\"\nkind = \"haproxy-agent\"\nlisten = \"8901\"\ntargets = [{ upstream = \"b\" }]\n";
+    std::fs::write(&path, good.replace("/v1", "").replace("tiers", "teirs") + sink).expect("a file");
     let said = check(&path);
     let text = String::from_utf8_lossy(&said.stderr).into_owned();
     assert_eq!(said.status.code(), Some(2), "{text}");
-    for fault in ["line 3: ", "/v1", "line 5: ", "line 7: ", "teirs"] {
+    let sink = ["line 11: ", "`listen` must be an address", "line 12: ", "no upstream named `b`"];
+    for fault in ["line 3: ", "/v1", "line 5: ", "line 7: ", "teirs"].into_iter().chain(sink) {
         assert!(text.contains(fault), "{fault}\n{text}");
     }
 }
