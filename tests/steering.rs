@@ -4,10 +4,14 @@
 //! `LiteLLM` takes more than a minute to install:
 //!
 //! ```text
-//! cargo test --workspace --all-features --test help --test steering -- --include-ignored
+//! cargo test --workspace --all-features --test help --test steering -- --include-ignored --nocapture
 //! ```
 
-#![expect(clippy::disallowed_methods, reason = "how long traffic takes to move is what is measured")]
+#![expect(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "how long traffic takes to move is what is measured and told"
+)]
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -129,12 +133,18 @@ fn back_in_time(port: u16, mut once: impl FnMut() -> Instant) {
         let ordered = once();
         until_served_by(port, 'a', 1);
         took = ordered.elapsed();
+        println!("silenced: back {took:?} after an order of {TTL:?}");
         assert!(took + Duration::from_millis(500) > TTL, "back after {took:?} already");
         if took < TTL + Duration::from_secs(1) {
             return;
         }
     }
     panic!("back after {took:?}");
+}
+
+/// What a sink is.
+fn kind(sink: &str) -> &str {
+    sink.split("kind = ").nth(1).and_then(|rest| rest.lines().next()).expect("a kind")
 }
 
 /// It ends when nothing is left to undo.
@@ -154,9 +164,11 @@ fn moves_and_comes_back(stand: &Stand, port: u16, sink: &str, even: f64) {
     near(share_of_a(port, 60), even);
 
     feeder.order(0.0, LONG);
-    assert!(until_served_by(port, 'b', ALL) < SLACK);
+    let moved = until_served_by(port, 'b', ALL);
     feeder.order(1.0, LONG);
-    assert!(until_served_by(port, 'a', 1) < SLACK);
+    let cleared = until_served_by(port, 'a', 1);
+    println!("{}: moved after {moved:?}, cleared after {cleared:?}", kind(sink));
+    assert!(moved < SLACK && cleared < SLACK, "{moved:?} {cleared:?}");
     near(share_of_a(port, 60), even);
 
     // Orders for both leave the group as it is: traffic must go somewhere.
@@ -635,16 +647,20 @@ fn litellm_is_steered_by_its_cooldowns() {
     let mut feeder = Feeder::start(stand.folder.path(), &sink);
     until_served_by(port, 'a', 1);
     feeder.order(0.05, LONG);
-    assert!(until_served_by(port, 'b', ALL) < Duration::from_secs(2));
+    let moved = until_served_by(port, 'b', ALL);
     let share = share_of_a(port, 400);
     assert!(share < 0.05, "{share}: one request at the end of each cooldown");
     feeder.order(1.0, LONG);
-    assert!(until_served_by(port, 'a', 1) < Duration::from_secs(4));
+    let cleared = until_served_by(port, 'a', 1);
+    println!("litellm: moved after {moved:?}, cleared after {cleared:?}, {share} of the requests in between");
+    assert!(moved < Duration::from_secs(2) && cleared < Duration::from_secs(4), "{moved:?} {cleared:?}");
     let ttl = Duration::from_secs(4);
     feeder.order(0.0, ttl);
     let ordered = Instant::now();
     until_served_by(port, 'b', ALL);
     feeder.kill();
     until_served_by(port, 'a', 1);
-    assert!(ordered.elapsed() < ttl + SLACK, "{:?}", ordered.elapsed());
+    let took = ordered.elapsed();
+    println!("litellm: back {took:?} after an order of {ttl:?}");
+    assert!(took < ttl + SLACK, "{took:?}");
 }
