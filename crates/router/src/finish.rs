@@ -40,6 +40,43 @@ pub fn error_event(api: Api, message: &str, sequence: Option<u32>, open: bool) -
     Some(event.into())
 }
 
+/// The end of a stream whose generation was stopped at a limit, as `api` ends it: what the request's own limit
+/// would have led to. `sequence` is as in [`error_event`], and `tokens` what was generated, by estimate.
+///
+/// An error event would be truer to the letter, and is not safe here: Codex CLI answers one with five more
+/// requests, each of which would reason as long; after these ends no client was seen to ask again.
+pub fn limit_events(api: Api, sequence: Option<u32>, tokens: u64) -> Option<Bytes> {
+    Some(match api {
+        Api::Responses => {
+            let data = json!({
+                "type": "response.incomplete",
+                "sequence_number": sequence.map_or(0, |last| last.saturating_add(1)),
+                "response": {
+                    "id": "", "object": "response", "status": "incomplete", "error": null,
+                    "incomplete_details": {"reason": "max_output_tokens"}, "output": [], "usage": null,
+                },
+            });
+            format!("event: response.incomplete\ndata: {data}\n\n").into()
+        }
+        Api::Chat => {
+            let choice = json!({"index": 0, "delta": {}, "finish_reason": "length"});
+            let data = json!({
+                "id": "", "object": "chat.completion.chunk", "created": 0, "model": "", "choices": [choice],
+            });
+            format!("data: {data}\n\ndata: [DONE]\n\n").into()
+        }
+        Api::Messages => {
+            let data = json!({
+                "type": "message_delta", "delta": {"stop_reason": "max_tokens", "stop_sequence": null},
+                "usage": {"output_tokens": tokens},
+            });
+            let end = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
+            format!("event: message_delta\ndata: {data}\n\n{end}").into()
+        }
+        Api::GenerateContent | Api::Ollama | Api::Cohere => return None,
+    })
+}
+
 /// Follows whether the bytes that went out so far end an event.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Boundary {
@@ -104,6 +141,32 @@ mod tests {
                 assert_eq!(summary.outcome, Outcome::Failed, "{file}");
                 assert!(!kinds.contains(&Kind::Done), "{file}");
             }
+        }
+    }
+
+    /// The same streams, stopped at a limit after an event.
+    #[test]
+    fn every_api_reads_a_stop_as_a_limit() {
+        for (api, path, file) in [
+            (Api::Responses, "/v1/responses", "llamacpp_responses.sse"),
+            (Api::Chat, "/v1/chat/completions", "llamacpp_chat_reasoning.sse"),
+            (Api::Messages, "/v1/messages", "68_non-ascii_api-anthropic-com_claude-sonnet-4-5-20250929.sse"),
+        ] {
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/sse/");
+            let body = std::fs::read_to_string(format!("{folder}{file}")).unwrap();
+            let cut = body[..body.len() / 2].rfind("\n\n").unwrap() + 2;
+            let events = limit_events(api, Some(7), 30).unwrap();
+            let head = Head { path, content_type: Some("text/event-stream"), status: Some(200) };
+            let mut answer = Answer::new(&head);
+            let mut kinds = Vec::new();
+            for bytes in [&body.as_bytes()[..cut], &events[..]] {
+                answer.push(Chunk { bytes, read: 0, at: None }, |delta| kinds.push(delta.kind));
+            }
+            let mut summary = Summary::default();
+            let counts = answer.finish(&mut summary, |delta| kinds.push(delta.kind));
+            assert_eq!((summary.outcome, counts.unreadable), (Outcome::Incomplete, 0), "{file}");
+            assert_eq!(kinds.last(), Some(&Kind::Done), "{file}");
+            assert!(!kinds.contains(&Kind::Error), "{file}");
         }
     }
 

@@ -9,7 +9,7 @@
 //! | ends with its API's end | the end |
 //! | ends without it | the API's error event, then the end |
 //! | breaks off | a broken body: every client takes that for a failure |
-//! | reasons longer than a policy allows | the API's error event, then the end |
+//! | reasons longer than a policy allows | the API's end at a limit |
 //! | is silent | signs of life, where they are configured; after [`MAX_SILENCE`] the error event |
 
 use std::collections::VecDeque;
@@ -234,7 +234,7 @@ impl Relayed {
                         let last = source.is_end_stream();
                         self.hear(&bytes);
                         self.pass(bytes);
-                        if self.stopped {
+                        if self.stopped && self.ahead().is_between_events() {
                             self.stop();
                         } else if last {
                             self.end(); // nobody polls a body again that says it is at its end
@@ -273,7 +273,7 @@ impl Relayed {
                 settle.first_content(now);
             }
             if let (false, Some(settle)) = (reading.over, &mut self.settle) {
-                self.stopped = settle.is_enough(reading.reasoning);
+                self.stopped |= settle.is_enough(reading.reasoning);
             }
         }
         self.learn(bytes);
@@ -318,6 +318,7 @@ impl Relayed {
 
     fn end(&mut self) {
         self.source = None;
+        self.stopped = false; // it came to its own end first
         self.flush();
         self.finish("the upstream ended the stream before it was complete");
     }
@@ -327,7 +328,17 @@ impl Relayed {
         self.noted.ends(Ending::Incomplete);
         self.source = None;
         self.flush();
-        self.finish("the reasoning budget of this call is spent; ask for less effort or a shorter task");
+        let reading = self.reading.as_ref();
+        let (sequence, tokens) = reading.map_or((None, 0), |reading| (reading.sequence, reading.reasoning));
+        self.summary = self.told();
+        self.ready.extend(self.api.and_then(|api| finish::limit_events(api, sequence, tokens)));
+    }
+
+    /// Where the client will be when it has all that is ready.
+    fn ahead(&self) -> Boundary {
+        let mut boundary = self.boundary;
+        self.ready.iter().for_each(|bytes| boundary.push(bytes));
+        boundary
     }
 
     /// The body has ended cleanly, or must end here: says so in the API's words when the API did not.
@@ -335,9 +346,8 @@ impl Relayed {
         let sequence = self.reading.as_ref().and_then(|reading| reading.sequence);
         let Some(summary) = self.told() else { return };
         if let (Ending::Truncated, Some(api), Some(true)) = (summary.outcome, self.api, summary.streamed) {
-            let mut boundary = self.boundary;
-            self.ready.iter().for_each(|bytes| boundary.push(bytes));
-            self.ready.extend(finish::error_event(api, message, sequence, !boundary.is_between_events()));
+            let open = !self.ahead().is_between_events();
+            self.ready.extend(finish::error_event(api, message, sequence, open));
         }
         self.summary = Some(summary);
     }

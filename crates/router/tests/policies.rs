@@ -329,8 +329,8 @@ async fn raw_reasoning_is_ended_when_it_is_over_budget() {
         let shown = entry.attempts[0].reasoning_est.unwrap();
         if acts {
             assert!(done.contains(&"reasoning_budget stop-reasoning".to_owned()), "{done:?}");
-            assert!(got.text.contains("the reasoning budget of this call is spent"), "{}", got.text);
-            assert!(got.whole && !got.text.contains("[DONE]") && shown < 1_000, "{shown}");
+            assert!(got.text.contains(r#""finish_reason":"length""#), "{}", got.text);
+            assert!(got.whole && got.text.ends_with("data: [DONE]\n\n") && shown < 1_000, "{shown}");
             assert_eq!((entry.outcome, entry.attempts[0].outcome.as_str()), ("stopped-by-policy", "neutral"));
             assert_eq!(relay.records(1).await[0].summary.outcome, sseismo_trace::Outcome::Incomplete);
             assert_eq!(hit.line["truth"]["ask"]["max_tokens"], 1_000, "{}", hit.line);

@@ -84,16 +84,13 @@ impl Stop {
     pub fn status(&self) -> u16 {
         match self {
             Self::NoRoute { .. } => 404,
-            Self::NoApi { .. } | Self::MixedState { .. } | Self::UnknownState => 400,
+            // A refusal for good: Codex CLI repeats a 403 five times, and gives up at once on a 400.
+            Self::NoApi { .. }
+            | Self::MixedState { .. }
+            | Self::UnknownState
+            | Self::Refused { retry_after: None, .. } => 400,
             Self::StateBound { .. } | Self::Resting { .. } | Self::FallbackFull { .. } => 503,
-            // Clients repeat a 429, and no 403.
-            Self::Refused { retry_after, .. } => {
-                if retry_after.is_some() {
-                    429
-                } else {
-                    403
-                }
-            }
+            Self::Refused { .. } => 429,
             Self::Settled | Self::Exhausted | Self::BudgetSpent => 502,
             Self::Deadline => 504,
         }

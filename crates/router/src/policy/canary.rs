@@ -6,7 +6,7 @@
 //!
 //! **The verdict.** A call belongs to the arm that it was assigned to, by its first attempt: that another
 //! upstream saved it does not hide the failure. Compared with the control are errors, failed content checks
-//! (where [`content_checks`](super::content_checks) is on), and first contents above the 90th percentile of both
+//! (where [`content_checks`] is on), and first contents above the 90th percentile of both
 //! arms. It is looked at when the canary has `least` calls in a step, then twice as many, and so on, and a
 //! difference counts when its p is below `alpha` halved at each look and divided by the three metrics, so that
 //! all looks of a step together cry wolf in less than `alpha` of steps. A regression halts the canary and takes

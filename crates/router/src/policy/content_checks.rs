@@ -186,6 +186,31 @@ mod tests {
     }
 
     #[test]
+    fn a_check_that_fails_everything_disarms_itself_and_says_so() {
+        let lab = lab(TABLE);
+        let json = Asked { body: r#"{"response_format":{"type":"json_object"}}"#, ..PLAIN };
+        let text = crate::hold::Text { output: "no JSON".to_owned(), ..Default::default() };
+        let mut said = Vec::new();
+        for n in 0..31 {
+            let considered = lab.considered(&json);
+            let (expected, _) = considered.expected.as_ref().unwrap();
+            let check = expected.judge(&text, sseismo_trace::Outcome::Completed);
+            assert_eq!(check == ContentCheck::InvalidJson, n < 29, "{n}");
+            // Of another upstream each time: none of them is put off.
+            let tried = Tried { upstream: n.to_string(), content_check: check, ..Tried::default() };
+            let mut entry = Entry { attempts: vec![tried], ..Entry::default() };
+            considered.ended(&mut entry, lab.now);
+            said.extend(names(&entry.policy));
+        }
+        assert_eq!(said, ["content_checks disarm"]);
+        let view = lab.router.policy_views(lab.now).remove(0).2;
+        assert_eq!(
+            (&view["checks"][0]["check"], &view["checks"][0]["believed"]),
+            (&json!("invalid-json"), &json!(false))
+        );
+    }
+
+    #[test]
     fn a_changed_configuration_keeps_who_is_off() {
         let lab = lab(TABLE);
         (0..3).for_each(|_| drop(answered(&lab, &LONG, "a", ContentCheck::Empty)));

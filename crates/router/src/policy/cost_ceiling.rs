@@ -4,7 +4,7 @@
 //! at the price of fresh tokens, and as many generated tokens as the 90th percentile of this route's latest
 //! answers, but no more than the request allows. Upstreams at which that is more than `per_call`, or more than
 //! what is left of the caller's `per_hour`, are left out, so that a cheaper one takes the call; when none is
-//! left, the call is refused: with 429 and the time at which enough of the hour will have passed, or with 403
+//! left, the call is refused: with 429 and the time at which enough of the hour will have passed, or with 400
 //! when no time helps. Until 20 answers are known, the generated tokens are `expected_output`, or else what the
 //! request allows, or else none.
 //!

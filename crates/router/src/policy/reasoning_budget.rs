@@ -19,8 +19,8 @@
 //! of what they streamed; a call that was ended counts with that estimate. Callers are told apart by the names
 //! of their tokens; without `[auth]` there is one.
 //!
-//! What a stream that is ended costs the client: an error event that says so. No API has an end that means "it
-//! reasoned too long", and a made-up one would pass for an answer.
+//! A stream that is ended ends as its API ends one at a limit of tokens (`length`, `max_tokens`,
+//! `response.incomplete`): what the request's own limit would have led to, and no client asks again after it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
