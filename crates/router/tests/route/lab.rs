@@ -64,10 +64,17 @@ impl io::Write for Lines {
     }
 }
 
-/// A simulated upstream.
+/// A simulated upstream; it ends with this.
 pub(crate) struct Sim {
     pub(crate) address: SocketAddr,
     lines: Lines,
+    server: JoinHandle<()>,
+}
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
 }
 
 impl Sim {
@@ -87,8 +94,8 @@ impl Sim {
         let listen = "127.0.0.1:0".parse().unwrap();
         let server = Server::bind(&scenario, listen, 0, Some(Box::new(lines.clone()))).await.unwrap();
         let address = server.address().unwrap();
-        tokio::spawn(server.run(std::future::pending()));
-        Self { address, lines }
+        let server = tokio::spawn(async move { drop(server.run(std::future::pending()).await) });
+        Self { address, lines, server }
     }
 
     /// The requests that are over.
