@@ -12,6 +12,8 @@
 mod connections;
 #[path = "route/lab.rs"]
 mod lab;
+#[path = "route/matrix.rs"]
+mod matrix;
 #[path = "route/state.rs"]
 mod state;
 #[path = "observe/upstream.rs"]
