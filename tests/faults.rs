@@ -13,7 +13,7 @@
     reason = "the table is what the test is for, and it tells how long a client took"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -53,7 +53,7 @@ trait Asks {
 }
 
 /// A script that prints JSON lines.
-struct Script(Box<dyn Fn(&str) -> Command>);
+struct Script(Box<dyn Fn(&str) -> Command + Send + Sync>);
 
 impl Asks for Script {
     fn ask(&self, url: &str, _: &Path) -> Vec<Value> {
@@ -135,31 +135,57 @@ fn name(told: &Value) -> String {
 
 fn cell(told: &Value) -> String {
     let error = told["error"].as_str().map(|error| format!(" ({error})")).unwrap_or_default();
-    format!("{}{error}, {} s", told["ended"].as_str().unwrap_or("?"), told["s"])
+    format!("{}{error}, {} s", ended(told), told["s"])
 }
 
-/// Runs the faults, prints the table, and holds the relay to what it promises.
-fn check(clients: &[&dyn Asks], faults: &[Fault]) {
+fn ended(told: &Value) -> &str {
+    told["ended"].as_str().unwrap_or("?")
+}
+
+/// Runs the faults, prints the tables, and holds the relay to what it promises.
+fn check(clients: &[&(dyn Asks + Sync)], faults: &[Fault]) {
     let mut table = String::from("| fault | client | directly | through the relay |\n|---|---|---|---|\n");
-    let mut broken = Vec::new();
+    let (mut broken, mut short) = (Vec::new(), BTreeMap::<&str, BTreeMap<String, String>>::new());
     for (fault, behaviour, hidden) in faults {
-        for client in clients {
-            for (who, [direct, relayed]) in both_ways(*client, behaviour) {
-                let _ = writeln!(table, "| {fault} | {who} | {} | {} |", cell(&direct), cell(&relayed));
-                // A fault after content cannot be hidden, and must never look like an end. After some of them
-                // the primary is left alone, and Codex asks again: then all is well.
-                let good = match (hidden, relayed["ended"].as_str()) {
-                    (true, ended) => ended == Some("completed"),
-                    (false, ended) => ended != Some("silent"),
-                };
-                if !good {
-                    broken.push(format!("{fault}, {who}: {relayed}"));
-                }
+        for (who, [direct, relayed]) in all_ways(clients, behaviour) {
+            let _ = writeln!(table, "| {fault} | {who} | {} | {} |", cell(&direct), cell(&relayed));
+            // A fault after content cannot be hidden, and must never look like an end. After some of them
+            // the primary is left alone, and Codex asks again: then all is well.
+            let good = match (hidden, ended(&relayed)) {
+                (true, ended) => ended == "completed",
+                (false, ended) => ended != "silent",
+            };
+            if !good {
+                broken.push(format!("{fault}, {who}: {relayed}"));
             }
+            let both = format!("{} → {}", ended(&direct), ended(&relayed));
+            short.entry(fault).or_default().insert(who, both);
         }
     }
-    println!("{table}");
+    println!("{table}\n{}", compact(faults, &short));
     assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// All clients at once: most of their time they wait.
+fn all_ways(clients: &[&(dyn Asks + Sync)], fault: &str) -> BTreeMap<String, [Value; 2]> {
+    std::thread::scope(|scope| {
+        let asked: Vec<_> =
+            clients.iter().map(|client| scope.spawn(move || both_ways(*client, fault))).collect();
+        asked.into_iter().flat_map(|asked| asked.join().expect("a client's thread")).collect()
+    })
+}
+
+/// A row for each client, a column for each fault: how it ended directly → through the relay.
+fn compact(faults: &[Fault], cells: &BTreeMap<&str, BTreeMap<String, String>>) -> String {
+    let clients: BTreeSet<&String> = cells.values().flat_map(BTreeMap::keys).collect();
+    let titles: Vec<_> = faults.iter().map(|(fault, ..)| *fault).collect();
+    let mut table = format!("| client | {} |\n|---|{}\n", titles.join(" | "), "---|".repeat(faults.len()));
+    for client in clients {
+        let row: Vec<_> =
+            titles.iter().map(|fault| cells[fault].get(client).map_or("", String::as_str)).collect();
+        let _ = writeln!(table, "| {client} | {} |", row.join(" | "));
+    }
+    table
 }
 
 fn python() -> Option<Script> {
