@@ -212,9 +212,10 @@ impl BurstBaseline {
         Ok(BurstModel::oracle(&self.frames(), &truth, self.unit(), arl, seed))
     }
 
-    /// False alarms of `model` in so many coarse groups (and as many seconds' worth of fine ones) drawn in
-    /// blocks from this baseline with tails: the check of a threshold, by plain simulation.
-    pub fn false_alarms(&self, model: &BurstModel, groups: u64, seed: u64) -> u64 {
+    /// False alarms of `model` at the fine and at the coarse scale in so many coarse groups (and as many seconds'
+    /// worth of fine ones) drawn in blocks from this baseline with tails: the check of a threshold, by plain
+    /// simulation.
+    pub fn false_alarms(&self, model: &BurstModel, groups: u64, seed: u64) -> [u64; 2] {
         model::false_alarms(&self.frames(), model, groups, seed)
     }
 

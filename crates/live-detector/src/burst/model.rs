@@ -472,8 +472,18 @@ fn most(run: &[Group], likelihood: &Likelihood) -> f64 {
     most
 }
 
-pub(super) fn false_alarms(runs: &[&[Packed]], model: &BurstModel, coarse_groups: u64, seed: u64) -> u64 {
+/// Alarms of each scale, fine and coarse, in groups drawn from the runs that the model was made from.
+pub(super) fn false_alarms(
+    runs: &[&[Packed]],
+    model: &BurstModel,
+    coarse_groups: u64,
+    seed: u64,
+) -> [u64; 2] {
     let (fine, coarse) = scales(runs);
+    let (kept, _) = trim(&fine, &coarse, model.unit());
+    let take = |runs: &Runs| -> Runs {
+        runs.iter().zip(&kept).filter(|(_, kept)| **kept).map(|(run, _)| run.clone()).collect()
+    };
     let per_coarse = real(model.0.fine.groups) / real(model.0.coarse.groups.max(1));
     #[expect(
         clippy::cast_possible_truncation,
@@ -482,11 +492,11 @@ pub(super) fn false_alarms(runs: &[&[Packed]], model: &BurstModel, coarse_groups
         reason = "numbers of simulated groups are far below 2^53"
     )]
     let fine_groups = (coarse_groups as f64 * per_coarse) as u64;
-    [(&model.0.fine, &fine, fine_groups), (&model.0.coarse, &coarse, coarse_groups)]
-        .into_iter()
-        .zip([seed, seed ^ 1])
-        .map(|((measure, groups, count), seed)| {
-            Null::new(&measure.likelihood, &samples(groups)).alarms(measure.threshold, count, seed)
-        })
-        .sum()
+    let alarms = |measure: &Measure, runs: &Runs, groups, seed| {
+        Null::new(&measure.likelihood, &samples(&take(runs))).alarms(measure.threshold, groups, seed)
+    };
+    [
+        alarms(&model.0.fine, &fine, fine_groups, seed),
+        alarms(&model.0.coarse, &coarse, coarse_groups, seed ^ 1),
+    ]
 }
