@@ -27,7 +27,7 @@ const MARK: &[u8] = b"t=";
 const DIGITS: usize = 16;
 
 /// How long a connection may say nothing.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// What the model of this name gives: events, and the pause before each.
 fn shape(model: &str) -> Option<(u32, Duration)> {
