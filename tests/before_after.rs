@@ -1,25 +1,33 @@
 //! The production write-ups end to end: simulated upstreams with known truth, the relay with its live detector,
 //! the same load before and after by `sseismo replay`, and the difference by `sseismo compare`.
 //!
-//! Two scenarios run with the other tests. The whole table takes some ten minutes:
+//! Two scenarios run with the other tests. The whole table takes a quarter of an hour; `ONLY=bursts` makes one of its
+//! rows, `KEEP_BEFORE_AFTER=1` leaves every trace, log and truth behind:
 //!
 //! ```text
-//! cargo test --workspace --all-features --test help --test before_after -- --include-ignored --nocapture --test-threads 1
+//! cargo test --workspace --all-features --test help --test before_after -- --ignored --nocapture
 //! ```
+//!
+//! Each scenario runs four ways at once: at a healthy upstream, at the primary directly, and through the relay with
+//! the primary and a fallback, once with `act = false` and once with `act = true`. What is compressed in time is said
+//! in the scenario's file. A machine that is busy otherwise delays all ways alike.
 
 #![expect(clippy::print_stdout, reason = "the table is what the tests are for")]
 
 mod before_after {
+    pub(crate) mod budgets;
     pub(crate) mod bursts;
+    pub(crate) mod canary;
     pub(crate) mod deep_calls;
     pub(crate) mod failover;
     pub(crate) mod lab;
     pub(crate) mod retries;
     pub(crate) mod sizes;
+    pub(crate) mod wrong_answers;
 }
 
 use before_after::lab::Line;
-use before_after::{bursts, deep_calls, failover, retries, sizes};
+use before_after::{budgets, bursts, canary, deep_calls, failover, retries, sizes, wrong_answers};
 
 /// Prints lines as a table in Markdown.
 fn print(lines: &[Line]) {
@@ -42,20 +50,25 @@ fn a_client_behind_the_relay_asks_once() {
     print(&retries::lines());
 }
 
-#[test]
-#[ignore = "minutes long; see the file's documentation"]
-fn sizes_that_queue_at_one_shard_are_kept_off_it() {
-    print(&sizes::lines());
-}
+/// A scenario by its name.
+type Scenario = (&'static str, fn() -> Vec<Line>);
+
+/// Every scenario, in the order of the table.
+const SCENARIOS: [Scenario; 8] = [
+    ("sizes", sizes::lines),
+    ("deep_calls", deep_calls::lines),
+    ("bursts", bursts::lines),
+    ("wrong_answers", wrong_answers::lines),
+    ("failover", failover::lines),
+    ("retries", retries::lines),
+    ("canary", canary::lines),
+    ("budgets", budgets::lines),
+];
 
 #[test]
-#[ignore = "minutes long; see the file's documentation"]
-fn no_more_deep_calls_pile_up_than_the_primary_bears() {
-    print(&deep_calls::lines());
-}
-
-#[test]
-#[ignore = "minutes long; see the file's documentation"]
-fn a_primary_that_bursts_is_left_on_the_detectors_signal() {
-    print(&bursts::lines());
+#[ignore = "a quarter of an hour long; see the file's documentation"]
+fn the_whole_table() {
+    let only = std::env::var("ONLY").unwrap_or_default();
+    let wanted = SCENARIOS.iter().filter(|(name, _)| name.contains(&only));
+    print(&wanted.flat_map(|(_, lines)| lines()).collect::<Vec<_>>());
 }

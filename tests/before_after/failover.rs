@@ -1,4 +1,4 @@
-//! From its 10th second on the primary answers 503: the relay moves each request on before its client notices, and
+//! From its 6th second on the primary answers 503: the relay moves each request on before its client notices, and
 //! leaves the primary alone after the third failure.
 
 use super::lab::{Case, Line};
@@ -16,8 +16,8 @@ gap = \"10ms\"
 fn case() -> Case {
     Case {
         load: "[load]\narrivals = { rate = 10 }\nsessions = 100000\n".to_owned(),
-        requests: 250,
-        primary: format!("{ANSWERS}[[behaviour]]\nkind = \"http-error\"\nstatus = 503\nfrom = \"10s\"\n"),
+        requests: 160,
+        primary: format!("{ANSWERS}[[behaviour]]\nkind = \"http-error\"\nstatus = 503\nfrom = \"6s\"\n"),
         fallback: ANSWERS.to_owned(),
         ..Case::default()
     }
@@ -30,7 +30,7 @@ const SWITCH_MS: f64 = 1_800.0;
 pub(crate) fn lines() -> Vec<Line> {
     let ran = case().run();
     // The primary's clock started up to a second before the load's.
-    let table = ran.compare(|_, since| since > 10.0);
+    let table = ran.compare(|_, since| since > 6.0);
     let done = table.share("completed");
     let [_, direct, telling, acting] = done.all();
     assert!(direct < 0.01 && telling < 0.01, "the primary is down: {done:?}");
@@ -43,7 +43,9 @@ pub(crate) fn lines() -> Vec<Line> {
         .iter()
         .map(|line| line["first_content_ms"].as_f64().expect("content from the fallback"))
         .fold(0.0, f64::max);
-    assert!(longest < SWITCH_MS, "switching took {longest} ms: {met:#?}");
+    // A busy machine makes all wait.
+    let ordinary = ran.healthy.replay["first_content_us"]["max"].as_f64().expect("content") / 1e3;
+    assert!(longest < SWITCH_MS + ordinary, "switching took {longest} ms: {met:#?}");
     vec![
         done.line("503s on the primary", "success", "–"),
         Line([

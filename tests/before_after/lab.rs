@@ -26,6 +26,8 @@ pub(crate) struct Case {
     pub(crate) primary: String,
     /// Scenario of the fallback, and of the healthy upstream.
     pub(crate) fallback: String,
+    /// The route's tiers, where the primary is not the first.
+    pub(crate) tiers: &'static str,
     /// More lines for the relay's tables of upstreams.
     pub(crate) upstreams: &'static str,
     /// The rest of the relay's configuration; `ACT` becomes true or false. Empty: the relay that tells only is
@@ -48,6 +50,8 @@ pub(crate) struct Way {
     pub(crate) log: Vec<Value>,
     /// The relay's signals.
     pub(crate) signals: Vec<Value>,
+    /// What the first upstream did to each request.
+    pub(crate) truth: Vec<Value>,
     /// What `sseismo replay` said.
     pub(crate) replay: Value,
 }
@@ -113,10 +117,13 @@ impl Case {
             upstream: folder.join("upstream"),
             log: Vec::new(),
             signals: Vec::new(),
+            truth: Vec::new(),
             replay: Value::Null,
         };
         if matches!(by, By::Healthy | By::Direct) {
-            return Way { replay: self.replay(load, &first.url, &way.clients), ..way };
+            let replay = self.replay(load, &first.url, &way.clients);
+            first.end();
+            return Way { truth: lines(Path::new(&truth)), replay, ..way };
         }
         let second = Listening::start(&["simulate", &b]);
         let (log, signals) = (folder.join("access.jsonl"), folder.join("signals.jsonl"));
@@ -134,7 +141,9 @@ impl Case {
         let relay = Listening::start(&args);
         let replay = self.replay(load, &relay.url, &way.clients);
         relay.end();
-        Way { log: lines(Path::new(&log)), signals: lines(Path::new(&signals)), replay, ..way }
+        first.end();
+        let [log, signals, truth] = [log, signals, truth].map(|path| lines(Path::new(&path)));
+        Way { log, signals, truth, replay, ..way }
     }
 
     fn config(&self, a: &str, b: &str, act: bool) -> String {
@@ -146,7 +155,8 @@ impl Case {
                 self.upstreams
             );
         }
-        config.push_str("[[route]]\nmodel = \"*\"\ntiers = [[\"a\"], [\"b\"]]\n");
+        let tiers = if self.tiers.is_empty() { "[[\"a\"], [\"b\"]]" } else { self.tiers };
+        let _ = write!(config, "[[route]]\nmodel = \"*\"\ntiers = {tiers}\n");
         config.push_str(&self.policies.replace("ACT", &act.to_string()));
         config
     }
