@@ -4,10 +4,10 @@
 //! |---|---|
 //! | JSON (`response_format`, `text.format`, `output_format`) | the text is one JSON value |
 //! | a JSON Schema there | and what the schema asks for, as far as [`schema`](super::schema) understands it |
-//! | tools | arguments of calls are JSON; of the only tool there is, what its schema asks for |
+//! | tools, functions all | arguments of calls are JSON; of the only one there is, what its schema asks for |
 //! | anything | the answer is not empty, is no placeholder, and is no JSON with HTML-escaped braces |
 //!
-//! Only answers that are complete are checked: what its own limit cut off is not the upstream's fault. A
+//! Several answers at once (`n` above 1) are not checked. Only answers that are complete are: what its own limit cut off is not the upstream's fault. A
 //! refusal in words, where JSON was asked for, is no JSON.
 
 use std::sync::Arc;
@@ -20,18 +20,15 @@ use super::state::Armed;
 use crate::hold::Text;
 use crate::rewrite::Members;
 
-/// Whole answers, or whole strings of a JSON answer, that stand where an answer should be.
-const PLACEHOLDERS: [&str; 9] = [
-    "placeholder",
-    "todo",
-    "tbd",
-    "...",
-    "…",
-    "answer here",
-    "your answer here",
-    "insert answer here",
-    "lorem ipsum",
-];
+/// What stands where a whole answer should be, in brackets or without. A string within a JSON answer is one only
+/// in brackets, or as one of the phrases: `{"kind": "placeholder"}` may be right.
+const WORDS: [&str; 3] = ["placeholder", "...", "…"];
+
+/// Words that are an answer of their own without brackets: `{"status": "todo"}`.
+const IN_BRACKETS: [&str; 2] = ["todo", "tbd"];
+
+/// Phrases that are never an answer.
+const PHRASES: [&str; 4] = ["answer here", "your answer here", "insert answer here", "lorem ipsum"];
 
 /// Braces as HTML writes them.
 const ESCAPED: [&str; 5] = ["&#123;", "&#x7b;", "&lbrace;", "&lcub;", "\\u0026#123;"];
@@ -40,8 +37,9 @@ const ESCAPED: [&str; 5] = ["&#123;", "&#x7b;", "&lbrace;", "&lcub;", "\\u0026#1
 #[derive(Debug)]
 pub struct Expected {
     form: Form,
-    /// Schema of the only tool's arguments.
-    tool: Option<Value>,
+    calls: Calls,
+    /// Several answers are asked for at once, and come as one text.
+    several: bool,
     armed: Arc<Armed>,
 }
 
@@ -52,16 +50,30 @@ enum Form {
     Schema(Value),
 }
 
+/// What arguments of tool calls are held against.
+#[derive(Debug)]
+enum Calls {
+    /// There is no tool.
+    None,
+    /// Nothing: some tool takes free text (patches, code), and calls do not say here which one they call.
+    Anything,
+    /// Every tool is a function.
+    Json,
+    /// There is one function, and this is its schema.
+    Schema(Value),
+}
+
 impl Expected {
     pub(super) fn of(api: Api, members: &Members<'_>, armed: &Arc<Armed>) -> Self {
-        Self { form: form(api, members), tool: only_tool(members), armed: Arc::clone(armed) }
+        let several = members.get("n").is_some_and(|n| n != "1");
+        Self { form: form(api, members), calls: calls(members), several, armed: Arc::clone(armed) }
     }
 
     /// What kind of answer it is, for the shape of the request.
     pub(super) fn kind(&self) -> u64 {
-        match (&self.form, &self.tool) {
-            (Form::Words, None) => 0,
-            (Form::Words, Some(_)) => 1,
+        match (&self.form, &self.calls) {
+            (Form::Words, Calls::None | Calls::Anything) => 0,
+            (Form::Words, Calls::Json | Calls::Schema(_)) => 1,
             (Form::Json, _) => 2,
             (Form::Schema(_), _) => 3,
         }
@@ -70,16 +82,23 @@ impl Expected {
     /// Checks the text of an answer that ended like this. What a check says that has disarmed itself is not
     /// returned.
     pub fn judge(&self, text: &Text, ended: Outcome) -> ContentCheck {
-        if ended != Outcome::Completed || text.cut {
+        if ended != Outcome::Completed || text.cut || self.several {
             return ContentCheck::NotChecked;
         }
-        self.armed.weigh(self.check(text))
+        match self.check(text) {
+            ContentCheck::NotChecked => ContentCheck::NotChecked,
+            found => self.armed.weigh(found),
+        }
     }
 
     fn check(&self, text: &Text) -> ContentCheck {
         let (output, tools) = (text.output.trim(), text.tools.trim());
         if output.is_empty() && tools.is_empty() {
-            return ContentCheck::Empty;
+            return match self.calls {
+                // A search or a picture has no text that is seen here.
+                Calls::Anything => ContentCheck::NotChecked,
+                Calls::None | Calls::Json | Calls::Schema(_) => ContentCheck::Empty,
+            };
         }
         let called = if tools.is_empty() { ContentCheck::Ok } else { self.arguments(tools) };
         if called != ContentCheck::Ok || output.is_empty() {
@@ -100,9 +119,14 @@ impl Expected {
 
     /// Arguments of one call after the other.
     fn arguments(&self, tools: &str) -> ContentCheck {
+        let schema = match &self.calls {
+            Calls::None | Calls::Anything => return ContentCheck::Ok,
+            Calls::Json => None,
+            Calls::Schema(schema) => Some(schema),
+        };
         for call in serde_json::Deserializer::from_str(tools).into_iter::<Value>() {
             let Ok(call) = call else { return ContentCheck::InvalidJson };
-            if self.tool.as_ref().is_some_and(|schema| schema::holds(schema, &call) == Holds::No) {
+            if schema.is_some_and(|schema| schema::holds(schema, &call) == Holds::No) {
                 return ContentCheck::Schema;
             }
         }
@@ -126,17 +150,33 @@ fn json(text: &str, schema: Option<&Value>) -> ContentCheck {
 
 fn holds_placeholder(value: &Value) -> bool {
     match value {
-        Value::String(text) => is_placeholder(text),
+        Value::String(text) => is_phrase(text) || bracketed(text).is_some_and(is_word),
         Value::Array(items) => items.iter().any(holds_placeholder),
         Value::Object(members) => members.values().any(holds_placeholder),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
-/// Whether a text is nothing but a placeholder, in brackets or without.
+/// Whether a whole answer is nothing but a placeholder.
 fn is_placeholder(text: &str) -> bool {
-    let bare = text.trim().trim_matches(['[', ']', '<', '>', '{', '}', '(', ')', '"', '\'', '*', '_']).trim();
-    bare.len() <= 32 && PLACEHOLDERS.iter().any(|word| bare.eq_ignore_ascii_case(word))
+    let is = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
+    is_phrase(text) || is(&WORDS) || bracketed(text).is_some_and(is_word)
+}
+
+fn is_word(bare: &str) -> bool {
+    WORDS.iter().chain(&IN_BRACKETS).any(|word| bare.eq_ignore_ascii_case(word))
+}
+
+fn is_phrase(text: &str) -> bool {
+    let bare = bracketed(text).unwrap_or(text.trim());
+    PHRASES.iter().any(|phrase| bare.eq_ignore_ascii_case(phrase))
+}
+
+/// What stands in brackets, when all of it does.
+fn bracketed(text: &str) -> Option<&str> {
+    let text = text.trim();
+    let bare = text.trim_start_matches(['[', '<', '{', '(']).trim_end_matches([']', '>', '}', ')']).trim();
+    (bare.len() + 2 <= text.len()).then_some(bare)
 }
 
 fn form(api: Api, members: &Members<'_>) -> Form {
@@ -160,12 +200,24 @@ fn form(api: Api, members: &Members<'_>) -> Form {
     }
 }
 
-/// The schema of the only tool, where there is one tool only: calls do not say here which one they call.
-fn only_tool(members: &Members<'_>) -> Option<Value> {
-    let mut tools: Vec<Value> = serde_json::from_str(members.get("tools")?).ok()?;
-    let (Some(mut tool), None) = (tools.pop(), tools.pop()) else { return None };
+fn calls(members: &Members<'_>) -> Calls {
+    let tools = members.get("tools").and_then(|json| serde_json::from_str::<Vec<Value>>(json).ok());
+    let mut tools = tools.unwrap_or_default();
+    // Anthropic's tools have a type only where they are no functions.
+    let is_function = |tool: &Value| match tool.get("type").and_then(Value::as_str) {
+        Some(kind) => kind == "function" || (kind == "custom" && tool.get("input_schema").is_some()),
+        None => true,
+    };
+    if tools.is_empty() {
+        return Calls::None;
+    }
+    if !tools.iter().all(is_function) {
+        return Calls::Anything;
+    }
+    let (Some(mut tool), None) = (tools.pop(), tools.pop()) else { return Calls::Json };
     let places = ["/function/parameters", "/parameters", "/input_schema"];
-    places.into_iter().find_map(|place| tool.pointer_mut(place).map(Value::take))
+    let schema = places.into_iter().find_map(|place| tool.pointer_mut(place).map(Value::take));
+    schema.map_or(Calls::Json, Calls::Schema)
 }
 
 #[cfg(test)]
@@ -208,6 +260,16 @@ mod tests {
             }
         }
         let object = r#"{"response_format":{"type":"json_object"}}"#;
+        for (output, check) in [
+            (r#"{"status": "todo", "kind": "placeholder", "more": "..."}"#, ContentCheck::Ok),
+            (r#"{"text": ["[placeholder]"]}"#, ContentCheck::Placeholder),
+            (r#"{"text": "Your answer here"}"#, ContentCheck::Placeholder),
+            ("{}{}", ContentCheck::InvalidJson),
+        ] {
+            assert_eq!(checked(Api::Chat, object, output, ""), check, "{output}");
+        }
+        let two = r#"{"n":2,"response_format":{"type":"json_object"}}"#;
+        assert_eq!(checked(Api::Chat, two, "{}{}", ""), ContentCheck::NotChecked);
         assert_eq!(checked(Api::Chat, object, r#"{"n": "1"}"#, ""), ContentCheck::Ok);
         assert_eq!(checked(Api::Chat, object, "forty-two", ""), ContentCheck::InvalidJson);
     }
@@ -221,6 +283,9 @@ mod tests {
             ("  ", ContentCheck::Empty),
             (" [Placeholder] ", ContentCheck::Placeholder),
             ("The placeholder is replaced below.", ContentCheck::Ok),
+            ("placeholder", ContentCheck::Placeholder),
+            ("todo", ContentCheck::Ok),
+            ("<TODO>", ContentCheck::Placeholder),
             ("&#x7B;\"n\": 1}", ContentCheck::InvalidJson),
         ] {
             assert_eq!(checked(Api::Chat, "{}", output, ""), check, "{output}");
@@ -232,11 +297,18 @@ mod tests {
         let one =
             format!(r#"{{"tools":[{{"type":"function","function":{{"name":"f","parameters":{SCHEMA}}}}}]}}"#);
         let two = format!(r#"{{"tools":[{{"input_schema":{SCHEMA}}},{{"input_schema":{{}}}}]}}"#);
+        // As Codex CLI has it: functions, and one that takes a patch as it is.
+        let free =
+            r#"{"tools":[{"type":"function","name":"f"},{"type":"custom","name":"apply_patch"}]}"#.to_owned();
         for (request, tools, check) in [
             (&one, r#"{"n":1}{"n":2}"#, ContentCheck::Ok),
             (&one, r#"{"n":1}{"m":2}"#, ContentCheck::Schema),
             (&one, r#"{"n":1"#, ContentCheck::InvalidJson),
             (&two, r#"{"m":2}"#, ContentCheck::Ok),
+            (&two, r#"{"m":2"#, ContentCheck::InvalidJson),
+            (&free, "*** Begin Patch", ContentCheck::Ok),
+            (&free, "", ContentCheck::NotChecked),
+            (&one, "", ContentCheck::Empty),
         ] {
             assert_eq!(checked(Api::Chat, request, "", tools), check, "{tools}");
         }
