@@ -399,6 +399,8 @@ def main():
                     if gateway and name.startswith("sseismo") and gateway.compaction is not None:
                         lines = [line for line in gateway.words().splitlines() if "recorded" in line]
                         told.append(f"{gateway.name}: {gateway.compaction:.2f} s of CPU at its end, for {' '.join(lines)}")
+    except KeyboardInterrupt:
+        missing["what was still to come"] = "interrupted"
     finally:
         upstream.kill()
         upstream.wait()
