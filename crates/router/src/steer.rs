@@ -23,7 +23,7 @@ use sseismo_capture::tap::prompt_numeric_share;
 use sseismo_trace::{Cause, Detail, Signal, SignalState, SignatureId};
 use tokio::time::Instant;
 
-use crate::choice::Router;
+use crate::choice::{Lane, Router};
 use crate::clock;
 
 pub mod effect;
@@ -102,17 +102,21 @@ impl Answer {
 }
 
 /// What is known of the harm in each lane, by upstream and model, at one moment.
-struct Harms<'a>(Vec<(&'a str, &'a str, Harmed)>);
+struct Harms<'a> {
+    lanes: Vec<(&'a str, &'a str, Harmed)>,
+    /// When it was looked at.
+    at: Instant,
+}
 
 impl Harms<'_> {
     /// Whether there is a lane with calls of this target.
     fn know(&self, target: &Target) -> bool {
-        self.0.iter().any(|(upstream, model, _)| target.meets_lane(upstream, model))
+        self.lanes.iter().any(|(upstream, model, _)| target.meets_lane(upstream, model))
     }
 
     /// The worst of a target's lanes.
     fn of(&self, target: &Target) -> Harmed {
-        let lanes = self.0.iter().filter(|(upstream, model, _)| target.meets_lane(upstream, model));
+        let lanes = self.lanes.iter().filter(|(upstream, model, _)| target.meets_lane(upstream, model));
         lanes.map(|(.., harmed)| *harmed).fold(Harmed::default(), Harmed::worse)
     }
 }
@@ -215,7 +219,17 @@ impl Router {
 
     /// What is known of the harm in each lane.
     fn harms(&self, now: Instant) -> Harms<'_> {
-        Harms(self.lanes().map(|(upstream, model, lane)| (upstream, model, lane.harm().seen(now))).collect())
+        let seen = self.lanes().map(|(upstream, model, lane)| (upstream, model, lane.harm().seen(now)));
+        Harms { lanes: seen.collect(), at: now }
+    }
+
+    /// What is known of the harm to the calls that a signal is about.
+    fn harm_of(&self, signal: &Signal, target: &Target, harms: &Harms<'_>) -> Harmed {
+        let harm = harms.of(target);
+        let Detail::SizeWindow { lo, hi } = signal.detail else { return harm };
+        let of_sizes = |lane: &Arc<Lane>| lane.harm().waits_of(u64::from(lo)..=u64::from(hi), harms.at);
+        let waits = self.lanes_of(target).map(of_sizes).fold(harm.waits, harm::Seen::worse);
+        Harmed { waits, ..harm }
     }
 
     /// Somebody knows whether the answer of this upstream's model was right.
@@ -240,7 +254,7 @@ impl Router {
         } else if signal.cause == Some(Cause::SlowReader) {
             Some(Held::OwnDoing)
         } else {
-            let harm = harms.of(&target);
+            let harm = self.harm_of(signal, &target, harms);
             match signature {
                 SignatureId::CountLattice if !harm.labels.is_harm() => Some(Held::NoLabelledHarm),
                 _ if !harm.any() => Some(Held::NoHarm),
@@ -270,7 +284,7 @@ impl Router {
         let target = Target::of(&entry.signal.target);
         Force {
             answer: self.answer(&entry.signal, harms),
-            harm: harms.of(&target),
+            harm: self.harm_of(&entry.signal, &target, harms),
             target,
             signal: Arc::clone(&entry.signal),
             source: entry.source,

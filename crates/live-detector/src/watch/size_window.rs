@@ -266,7 +266,8 @@ impl Flagged for SizeWindow {
     const UNIT: &'static str = "calls of the proposed sizes";
 
     fn end(&mut self, call: &Call<'_>) {
-        let size = call.summary.usage.input.or(call.summary.prompt_tokens_est).filter(|size| *size > 0);
+        // The estimate first: a router knows no other size when it has to choose.
+        let size = call.summary.prompt_tokens_est.or(call.summary.usage.input).filter(|size| *size > 0);
         let latency = self.known.latency(call).filter(|latency| latency.is_finite());
         let (Some(size), Some(latency)) = (size, latency) else { return };
         let cell = cell(size);

@@ -133,6 +133,7 @@ pub(super) struct Learn {
     pub(super) keyring: Arc<Keyring>,
     pub(super) settings: Settings,
     pub(super) effort: Arc<str>,
+    pub(super) prompt_tokens: Option<u64>,
     pub(super) started: Instant,
     pub(super) content: bool,
     /// The rollback upstream's success says nothing about the tiers.
@@ -172,7 +173,7 @@ impl Attempt {
         }
         let wait = now.saturating_duration_since(self.learn.started);
         locked(&self.hold.lane.patience).waited(&self.learn.effort, wait);
-        self.hold.lane.harm().waited(&self.learn.effort, wait, now);
+        self.hold.lane.harm().waited(&self.learn.effort, self.learn.prompt_tokens, wait, now);
         if let Some(probe) = self.hold.probe {
             locked(&self.hold.lane.breaker).first_content(probe, now);
         }

@@ -10,10 +10,13 @@
 //! | outcomes | the lower end of Wilson's 95 % interval of the last minute's error share lies above 3 % and above the baseline's share | one threshold on 50 outcomes decides on noise: a production controller of this kind was corrected from "5 %" to "hold up to 10 %, forgive below 3 %"; 20 calls are the least |
 //! | labels | the same for wrong answers | |
 //!
+//! A signal about a window of prompt sizes is judged by the waits of those sizes, too, against the same baseline.
+//!
 //! Baselines learn only from what has left the last minute while no signal was live on the lane: harm must not
 //! become the ordinary.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -140,13 +143,23 @@ impl Harmed {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Harm {
     thresholds: Thresholds,
-    waits: VecDeque<(Instant, u8, f64)>,
+    waits: VecDeque<Wait>,
     ordinary: Vec<Ordinary>,
     efforts: HashMap<String, u8>,
     errors: Rate,
     labels: Rate,
     /// A signal is live here: nothing is learned as ordinary.
     disturbed: bool,
+}
+
+/// One wait for the first content.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    at: Instant,
+    effort: u8,
+    /// Of the prompt, where they are known.
+    tokens: Option<u64>,
+    seconds: f64,
 }
 
 /// Ordinary waits of one effort.
@@ -171,13 +184,13 @@ impl Harm {
     }
 
     /// The first content came after this long.
-    pub(crate) fn waited(&mut self, effort: &str, wait: Duration, now: Instant) {
+    pub(crate) fn waited(&mut self, effort: &str, tokens: Option<u64>, wait: Duration, now: Instant) {
         let effort = self.effort(effort);
         self.age(now);
         if self.waits.len() == KEPT {
             self.oldest_wait();
         }
-        self.waits.push_back((now, effort, wait.as_secs_f64()));
+        self.waits.push_back(Wait { at: now, effort, tokens, seconds: wait.as_secs_f64() });
     }
 
     /// An attempt has ended. What says nothing about the upstream is neither good nor bad.
@@ -210,19 +223,26 @@ impl Harm {
     pub(crate) fn seen(&mut self, now: Instant) -> Harmed {
         self.age(now);
         Harmed {
-            waits: self.waits_seen(),
+            waits: self.waits_seen(|_| true),
             errors: self.errors.seen(self.thresholds.error_share),
             labels: self.labels.seen(self.thresholds.error_share),
         }
     }
 
-    fn waits_seen(&self) -> Seen {
+    /// What is known of the waits of calls with prompts of these sizes alone: a window of sizes that suffers is
+    /// seldom half of the calls, and the median of all says nothing of it.
+    pub(crate) fn waits_of(&mut self, sizes: RangeInclusive<u64>, now: Instant) -> Seen {
+        self.age(now);
+        self.waits_seen(|wait| wait.tokens.is_some_and(|tokens| sizes.contains(&tokens)))
+    }
+
+    fn waits_seen(&self, of: impl Fn(&Wait) -> bool) -> Seen {
         let thresholds = &self.thresholds;
-        let ratio = |(_, effort, wait): &(Instant, u8, f64)| {
-            let median = self.ordinary.get(usize::from(*effort))?.median?;
-            (median > 0.0).then(|| wait / median)
+        let ratio = |wait: &Wait| {
+            let median = self.ordinary.get(usize::from(wait.effort))?.median?;
+            (median > 0.0).then(|| wait.seconds / median)
         };
-        let mut ratios: Vec<f64> = self.waits.iter().filter_map(ratio).collect();
+        let mut ratios: Vec<f64> = self.waits.iter().filter(|wait| of(wait)).filter_map(ratio).collect();
         if ratios.len() < WAITS_ENOUGH {
             return Seen::Unknown;
         }
@@ -238,7 +258,7 @@ impl Harm {
     fn age(&mut self, now: Instant) {
         let recent = self.thresholds.recent;
         let old = |at: &Instant| now.saturating_duration_since(*at) >= recent;
-        while self.waits.front().is_some_and(|(at, ..)| old(at)) {
+        while self.waits.front().is_some_and(|wait| old(&wait.at)) {
             self.oldest_wait();
         }
         self.errors.age(self.disturbed, recent, now);
@@ -246,12 +266,12 @@ impl Harm {
     }
 
     fn oldest_wait(&mut self) {
-        let Some((_, effort, wait)) = self.waits.pop_front().filter(|_| !self.disturbed) else { return };
-        let effort = usize::from(effort);
+        let Some(wait) = self.waits.pop_front().filter(|_| !self.disturbed) else { return };
+        let effort = usize::from(wait.effort);
         if self.ordinary.len() <= effort {
             self.ordinary.resize_with(effort + 1, Ordinary::default);
         }
-        self.ordinary[effort].push(wait);
+        self.ordinary[effort].push(wait.seconds);
     }
 
     fn effort(&mut self, effort: &str) -> u8 {
@@ -345,7 +365,7 @@ mod tests {
     fn waits(harm: &mut Harm, effort: &str, ms: u64, count: u64, from: Instant) -> Instant {
         for n in 0..count {
             let factor = [8, 10, 12, 16][usize::try_from(n % 4).unwrap()];
-            harm.waited(effort, Duration::from_millis(ms * factor / 10), from + Duration::from_secs(n));
+            harm.waited(effort, None, Duration::from_millis(ms * factor / 10), from + Duration::from_secs(n));
         }
         from + Duration::from_secs(count)
     }
@@ -367,6 +387,22 @@ mod tests {
         let later = now + Duration::from_mins(1);
         let now = waits(&mut harm, "xhigh", 9_000, 60, later);
         assert_eq!(harm.seen(now).waits, Seen::Unknown);
+    }
+
+    #[test]
+    fn sizes_that_wait_are_harm_to_themselves_though_most_do_not_wait() {
+        let (mut harm, start) = (Harm::default(), Instant::now());
+        let mut now = start;
+        for n in 0..300_u64 {
+            now = start + Duration::from_millis(500 * n);
+            let (tokens, ms) = if n % 3 == 0 { (200, 5_000) } else { (100 + 5 * (n % 40), 300) };
+            let tokens = if ms == 300 && (150..=220).contains(&tokens) { 300 } else { tokens };
+            harm.waited("", Some(tokens), Duration::from_millis(ms), now);
+        }
+        assert!(matches!(harm.seen(now).waits, Seen::Ordinary(_)));
+        assert!(harm.waits_of(150..=220, now).is_harm());
+        assert!(matches!(harm.waits_of(0..=149, now), Seen::Ordinary(_)));
+        assert_eq!(harm.waits_of(400..=500, now), Seen::Unknown, "nobody asked");
     }
 
     #[test]

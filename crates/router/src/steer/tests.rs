@@ -279,7 +279,9 @@ fn a_signal_that_lives_on_does_not_keep_its_lane_from_learning() {
                 onset(&router, BURST, now);
             }
             router.steer(now);
-            router.lanes_of(&target).for_each(|lane| lane.harm().waited("", Duration::from_millis(ms), now));
+            router
+                .lanes_of(&target)
+                .for_each(|lane| lane.harm().waited("", None, Duration::from_millis(ms), now));
         }
     };
     let seen = |second| {
