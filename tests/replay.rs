@@ -217,6 +217,7 @@ fn what_cannot_be_sent_in_time_is_counted_and_what_never_ends_is_given_up() {
     let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
     assert_eq!((&report["sent"], &report["shed"]), (&10.into(), &30.into()), "{report}");
     assert_eq!(report["outcomes"]["timeout"], 10, "{report}");
+    assert_eq!(output.status.code(), Some(2), "nothing was answered");
     assert!(stderr.contains("30 of 40 requests were not sent"), "{stderr}");
     assert_eq!(streams(&out).len(), 10);
 }

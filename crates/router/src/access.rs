@@ -163,7 +163,7 @@ impl From<Usage> for Tokens {
 
 impl Tokens {
     fn add(&mut self, other: Self) {
-        let sum = |a: Option<u64>, b: Option<u64>| a.map_or(b, |a| Some(a + b.unwrap_or(0)));
+        let sum = |a: Option<u64>, b: Option<u64>| a.map_or(b, |a| Some(a.saturating_add(b.unwrap_or(0))));
         self.input = sum(self.input, other.input);
         self.cached = sum(self.cached, other.cached);
         self.output = sum(self.output, other.output);

@@ -21,6 +21,9 @@ mod events;
 
 pub use events::{EventBody, MAX_SUBSCRIBERS};
 
+/// Onsets that are kept as active. Operators may post any number of them.
+const MAX_ACTIVE: usize = crate::steer::MAX_LIVE;
+
 /// Names one signal of one run of the feed, as `Last-Event-ID` carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventId {
@@ -87,6 +90,19 @@ struct Kept {
     active: BTreeMap<SignalId, Arc<Item>>,
 }
 
+impl Kept {
+    /// Forgets the active onset that would end first.
+    fn forget_first(&mut self) {
+        let first = self.active.iter().min_by_key(|(_, item)| ends(&item.signal)).map(|(id, _)| *id);
+        first.map(|id| self.active.remove(&id));
+    }
+}
+
+/// When a signal's time to live runs out, µs of the wall clock.
+fn ends(signal: &Signal) -> i64 {
+    signal.at.0.saturating_add(signal.ttl.0)
+}
+
 impl Feed {
     /// A feed that keeps the last `keep` signals. `run` tells this run's ids from those of other runs; the
     /// time of the start does.
@@ -113,6 +129,9 @@ impl Feed {
         match item.signal.state {
             SignalState::Onset | SignalState::Refresh => {
                 kept.active.insert(item.signal.id, Arc::clone(&item));
+                if kept.active.len() > MAX_ACTIVE {
+                    kept.forget_first();
+                }
             }
             SignalState::Clear => {
                 kept.active.remove(&item.signal.id);
@@ -139,7 +158,7 @@ impl Feed {
 
     /// Forgets signals whose time to live ran out before `now` without a refresh: they count as cleared.
     pub fn expire(&self, now: UtcMicros) {
-        self.kept().active.retain(|_, item| item.signal.at.0.saturating_add(item.signal.ttl.0) >= now.0);
+        self.kept().active.retain(|_, item| ends(&item.signal) >= now.0);
     }
 
     /// The latest word on everything that is going on.

@@ -6,11 +6,15 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
+
+/// Bytes of a file with a key or tokens; ten thousand callers fit.
+const MAX_FILE: u64 = 1 << 20;
 
 /// Reads an environment variable; tests put their own here.
 pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -105,8 +109,9 @@ impl Source {
     pub fn text(&self, env: Env<'_>) -> Result<String, BadSource> {
         let text = match self {
             Self::Env(name) => env(name).ok_or_else(|| BadSource::Unset(name.clone()))?,
-            Self::File(path) => std::fs::read_to_string(path)
-                .map_err(|source| BadSource::Unreadable { path: path.clone(), source })?,
+            Self::File(path) => {
+                contents(path).map_err(|source| BadSource::Unreadable { path: path.clone(), source })?
+            }
         };
         match text.trim() {
             "" => Err(BadSource::Empty(self.clone())),
@@ -125,6 +130,18 @@ impl Source {
         }
         Ok(Secret(text.into()))
     }
+}
+
+/// What stands in a small file. A device or a pipe might never end, and would keep the relay from starting.
+fn contents(path: &Path) -> std::io::Result<String> {
+    let unfit = |why: &str| Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, why));
+    let kind = std::fs::metadata(path)?;
+    if !kind.is_file() && !kind.is_dir() {
+        return unfit("it is no regular file");
+    }
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(MAX_FILE + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_FILE { unfit("it is larger than 1 MiB") } else { Ok(text) }
 }
 
 /// One key, chosen for one request.
@@ -284,6 +301,18 @@ mod tests {
         match pick {
             Pick::Key(key) => Some(key.slot),
             Pick::Keyless | Pick::Resting { .. } | Pick::None => None,
+        }
+    }
+
+    #[test]
+    fn what_never_ends_is_not_read_as_a_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let large = folder.path().join("large");
+        std::fs::write(&large, "k".repeat(2 << 20)).unwrap();
+        for (path, why) in [(Path::new("/dev/zero"), "no regular file"), (&large, "larger than 1 MiB")] {
+            let error = Source::File(path.to_owned()).read(&env).unwrap_err();
+            let cause = std::error::Error::source(&error).unwrap().to_string();
+            assert!(cause.contains(why), "{error}: {cause}");
         }
     }
 

@@ -38,7 +38,7 @@ mod target;
 mod traffic;
 
 pub use meter::Meter;
-use signals::{SignalLabels, Signals};
+use signals::{Named, SignalLabels, Signals};
 #[cfg(feature = "sinks")]
 pub use sinks::Sinks;
 use streams::Streams;
@@ -90,6 +90,7 @@ pub struct Metrics {
     #[cfg(feature = "sinks")]
     sinks: Sinks,
     signals: Family<SignalLabels, Counter>,
+    scopes_named: Named,
     scopes: Gauge,
     watches: Family<[(&'static str, &'static str); 1], Gauge>,
     evicted: Counter,
@@ -133,6 +134,7 @@ impl Metrics {
             #[cfg(feature = "sinks")]
             sinks,
             signals,
+            scopes_named: Named::default(),
             scopes,
             watches,
             evicted,
@@ -163,7 +165,8 @@ impl Metrics {
             SignalState::Refresh => "refresh",
             SignalState::Clear => "clear",
         };
-        self.signals.get_or_create(&SignalLabels::of(signal, Some(state))).inc();
+        let labels = self.scopes_named.bound(SignalLabels::of(signal, None));
+        self.signals.get_or_create(&labels.with_state(state)).inc();
     }
 
     /// Takes over how the detector stands.

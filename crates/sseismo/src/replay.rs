@@ -130,6 +130,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<End> {
     }
     shapes.sort_by_key(|shape| shape.at);
     shapes.truncate(args.limit.unwrap_or(usize::MAX));
+    if shapes.is_empty() {
+        bail!("--limit 0 leaves nothing to send");
+    }
     within_budget(args, shapes.len())?;
     let pace = Pace {
         speed: args.speed,
@@ -280,7 +283,7 @@ fn conclude(
     } else {
         report.show(&mut anstream::stdout().lock())?;
     }
-    let failed = |record: &Record| record.summary.outcome == Outcome::Failed;
+    let failed = |record: &Record| matches!(record.summary.outcome, Outcome::Failed | Outcome::Timeout);
     let all_failed = sent.records.iter().all(failed) && !sent.interrupted;
     Ok(if all_failed || sent.trouble.is_some() { End::BadInput } else { End::Fine })
 }

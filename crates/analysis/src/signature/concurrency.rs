@@ -202,7 +202,11 @@ fn call(at: i64, summary: &Summary) -> Call {
     Call {
         at,
         deep: deep_effort(summary),
-        size: summary.usage.input.or(summary.prompt_tokens_est).map(|tokens| (tokens + 1).ilog2()),
+        size: summary
+            .usage
+            .input
+            .or(summary.prompt_tokens_est)
+            .map(|tokens| tokens.saturating_add(1).ilog2()),
         reasoning: summary.usage.reasoning,
         ttft: time_to_first_token(summary),
         duration: duration(summary),

@@ -410,7 +410,7 @@ impl Tokens {
         // xAI counts reasoning beside the completion, everybody else within it: the total tells.
         let beside = match (self.prompt_tokens, self.completion_tokens, reasoning, self.total_tokens) {
             (Some(prompt), Some(completion), Some(reasoning), Some(total)) if reasoning > 0 => {
-                total == prompt + completion + reasoning
+                total == prompt.saturating_add(completion).saturating_add(reasoning)
             }
             _ => false,
         };
@@ -421,7 +421,7 @@ impl Tokens {
                 .prompt_tokens_details
                 .and_then(|details| details.cached_tokens)
                 .or(self.prompt_cache_hit_tokens),
-            output: self.completion_tokens.map(|completion| completion + extra),
+            output: self.completion_tokens.map(|completion| completion.saturating_add(extra)),
             reasoning: count(reasoning),
         }
     }
@@ -517,6 +517,18 @@ mod tests {
         (choice, chunk).prop_map(|((delta, choice), chunk)| {
             chunk.replacen("<hole>", &choice.replacen("<hole>", &delta, 1), 1)
         })
+    }
+
+    #[test]
+    fn absurd_counts_are_no_reason_to_panic() {
+        let most = u64::MAX;
+        let data = format!(
+            r#"{{"usage":{{"prompt_tokens":{most},"completion_tokens":{most},"total_tokens":{most},
+            "completion_tokens_details":{{"reasoning_tokens":{most}}}}}}}"#
+        );
+        let mut learnt = Learnt::default();
+        Chat.event("", &data, &mut learnt).unwrap();
+        assert_eq!(learnt.usage.output, Some(most));
     }
 
     proptest! {

@@ -199,12 +199,12 @@ impl Tokens {
         let thoughts = self.thoughts_token_count;
         let output = match (self.candidates_token_count, thoughts) {
             (None, None) => None,
-            (candidates, thoughts) => Some(candidates.unwrap_or(0) + thoughts.unwrap_or(0)),
+            (candidates, thoughts) => Some(candidates.unwrap_or(0).saturating_add(thoughts.unwrap_or(0))),
         };
         Usage {
             input: self
                 .prompt_token_count
-                .map(|prompt| prompt + self.tool_use_prompt_token_count.unwrap_or(0)),
+                .map(|prompt| prompt.saturating_add(self.tool_use_prompt_token_count.unwrap_or(0))),
             cached: self.cached_content_token_count,
             output,
             reasoning: count(thoughts),

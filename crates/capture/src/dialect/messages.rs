@@ -243,9 +243,10 @@ fn stop(reason: &str) -> Outcome {
 
 impl Tokens {
     fn usage(&self) -> Usage {
-        let cache = self.cache_creation_input_tokens.unwrap_or(0) + self.cache_read_input_tokens.unwrap_or(0);
+        let created = self.cache_creation_input_tokens.unwrap_or(0);
+        let cache = created.saturating_add(self.cache_read_input_tokens.unwrap_or(0));
         Usage {
-            input: self.input_tokens.map(|input| input + cache),
+            input: self.input_tokens.map(|input| input.saturating_add(cache)),
             cached: self.cache_read_input_tokens,
             output: self.output_tokens,
             reasoning: count(self.output_tokens_details.as_ref().and_then(|output| output.thinking_tokens)),

@@ -220,8 +220,9 @@ impl Step {
             "step-finish" => {
                 let start = started.remove(&self.message_id);
                 let tokens = self.part.tokens.as_ref().ok_or("no-usage")?;
-                if tokens.input.unwrap_or(0) + tokens.output.unwrap_or(0) + tokens.cache.read.unwrap_or(0)
-                    == 0
+                if [tokens.input, tokens.output, tokens.cache.read]
+                    .iter()
+                    .all(|count| count.unwrap_or(0) == 0)
                 {
                     return Err("not-a-response");
                 }

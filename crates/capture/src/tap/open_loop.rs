@@ -26,6 +26,9 @@ use crate::shape::{Shape, text};
 /// So long before it is due a request is prepared: writing a body of megabytes takes milliseconds.
 const LEAD_US: i64 = 250_000;
 
+/// A trace that lasts longer, by its times or by a speed near 0, is sent as far as anybody waits: a century, µs.
+const LONGEST_US: i64 = 100 * 365 * 86_400 * 1_000_000;
+
 /// How clients wait before they ask again: 0.5 s doubled up to 8 s, less up to a quarter, unless Retry-After says
 /// a time of up to a minute (`openai-python`, `_base_client.py`; Anthropic's SDKs are generated from the same).
 const BACKOFF: Duration = Duration::from_millis(500);
@@ -182,7 +185,8 @@ impl OpenLoop {
     )]
     fn offset_us(&self, shape: &Shape) -> i64 {
         let first = self.requests.first().map_or(shape.at.0, |(first, _)| first.at.0);
-        ((shape.at.0 - first) as f64 / self.pace.speed) as i64
+        let offset = (shape.at.0.saturating_sub(first) as f64 / self.pace.speed) as i64;
+        offset.min(LONGEST_US)
     }
 
     /// Sends everything and waits for the answers.
@@ -362,6 +366,34 @@ mod tests {
         assert_eq!(join("https://h/openai/v1", "/v1/responses"), "https://h/openai/v1/responses");
         assert_eq!(join("http://h:1", "/api/chat"), "http://h:1/api/chat");
         assert_eq!(join("http://h/xv1", "/v1/messages"), "http://h/xv1/v1/messages");
+    }
+
+    #[test]
+    fn no_speed_and_no_time_overflows_a_clock() {
+        let shape = |at| Shape {
+            at: sseismo_trace::UtcMicros(at),
+            api: Api::Chat,
+            model: "m".to_owned(),
+            effort: None,
+            streamed: true,
+            bytes: 100,
+            numeric_share: 0.0,
+            json: false,
+            usage: false,
+            session: None,
+            turn_index: None,
+            turn: None,
+            group: None,
+            draw: 1,
+        };
+        for (speed, last) in [(1e-300, 1), (1e-18, 1), (1.0, i64::MAX), (5e-324, i64::MAX)] {
+            let deadline = Duration::from_secs(1);
+            let pace = Pace { speed, deadline, in_flight: 1, retries: 0, seed: 1, most_tokens: None };
+            let shapes = vec![shape(i64::MIN), shape(last)];
+            let open_loop = OpenLoop::new("http://h", shapes, None, &[], pace).unwrap();
+            assert_eq!(micros(open_loop.lasts()), LONGEST_US, "{speed}");
+            assert!(clock::now().0.checked_add(LEAD_US + LONGEST_US).is_some());
+        }
     }
 
     #[test]

@@ -192,7 +192,7 @@ fn is_rare(seen: Hits, outside: Hits) -> bool {
 
 /// A prompt's size as a power of two.
 fn size(summary: &Summary) -> Option<u32> {
-    summary.usage.input.or(summary.prompt_tokens_est).map(|tokens| (tokens + 1).ilog2())
+    summary.usage.input.or(summary.prompt_tokens_est).map(|tokens| tokens.saturating_add(1).ilog2())
 }
 
 impl Concurrency {

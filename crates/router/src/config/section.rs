@@ -29,6 +29,9 @@ pub(crate) struct Section<'a> {
     preset: bool,
 }
 
+/// The longest duration: adding it to a moment overflows no clock, and nobody means a longer one.
+const LONGEST: Duration = Duration::from_hours(24 * 365);
+
 /// What is asked where there is no table.
 static EMPTY: LazyLock<DeTable<'static>> = LazyLock::new(DeTable::default);
 
@@ -146,9 +149,9 @@ impl<'a> Section<'a> {
         self.take(key, "a number that is not negative", |value| number(value).filter(|amount| *amount >= 0.0))
     }
 
-    /// A duration with its unit, longer than nothing.
+    /// A duration with its unit, longer than nothing and at most [`LONGEST`].
     pub(crate) fn duration(&self, key: &'static str) -> Option<Duration> {
-        let expected = "a duration with its unit: \"250ms\", \"10s\", \"5m\", \"1h\"";
+        let expected = "a duration with its unit, up to 365d: \"250ms\", \"10s\", \"5m\", \"1h\"";
         self.take(key, expected, |value| value.as_str().and_then(duration))
     }
 
@@ -244,5 +247,5 @@ fn duration(text: &str) -> Option<Duration> {
         "d" => 86_400.0,
         _ => return None,
     };
-    Duration::try_from_secs_f64(number * seconds).ok().filter(|span| !span.is_zero())
+    Duration::try_from_secs_f64(number * seconds).ok().filter(|span| !span.is_zero() && *span <= LONGEST)
 }

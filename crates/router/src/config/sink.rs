@@ -112,6 +112,9 @@ impl<'a> Reading<'a> {
             }
             targets.push(target);
         }
+        if self.section.list("targets").is_some_and(<[_]>::is_empty) {
+            self.section.fault("targets", "`targets` is empty: nobody would be steered");
+        }
         targets
     }
 
@@ -189,6 +192,7 @@ mod tests {
         one_fault("kind = \"redis\"\nurl = \"rediss://127.0.0.1/\" # <-", "redis");
         one_fault("kind = \"redis\"\nurl = \"127.0.0.1:6379\" # <-", "redis://");
         let litellm = "kind = \"litellm\"\nurl = \"redis://127.0.0.1/\"\n";
+        one_fault(&format!("{litellm}targets = [] # <-"), "nobody would be steered");
         one_fault(&format!("{litellm}targets = [{{ upstream = \"c\", id = \"1\" }}] # <-"), "`c`");
         one_fault(
             &format!("{litellm}targets = [{{ upstream = \"a\", ids = \"1\", id = \"1\" }}] # <-"),

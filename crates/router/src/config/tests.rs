@@ -224,6 +224,8 @@ fn numbers_have_ranges_and_durations_units() {
     one_fault(&with("deadline = 60"), "unit");
     one_fault(&with("deadline = \"60\""), "unit");
     one_fault(&with("deadline = \"0s\""), "unit");
+    one_fault(&with("deadline = \"366d\""), "up to 365d");
+    one_fault(&with("deadline = \"200000000000000d\""), "up to 365d");
     one_fault(&with("retry_budget = 10"), "share");
     one_fault(&with("fallback_in_flight = 0"), "whole number");
     one_fault(&with("rollback_after = \"5m\""), "rollback");

@@ -149,3 +149,13 @@ proptest! {
         prop_assert_eq!(seen, (0..published).collect::<Vec<_>>());
     }
 }
+
+#[test]
+fn what_is_active_stays_bounded_and_what_ends_first_makes_room() {
+    let feed = Feed::new(1, 8);
+    for id in 0..MAX_ACTIVE as u64 + 5 {
+        feed.publish(signal(id, SignalState::Onset, id.cast_signed()));
+    }
+    let active = feed.active();
+    assert_eq!((active.len(), active[0].signal.id), (MAX_ACTIVE, SignalId(5)));
+}

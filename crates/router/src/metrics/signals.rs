@@ -1,7 +1,8 @@
 //! What the feed holds, read at each scrape: a signal that ran out is gone without anybody counting.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
@@ -9,8 +10,12 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use sseismo_trace::Signal;
 
-use super::target::cut;
+use super::target::{OTHER, cut};
 use crate::feed::Feed;
+
+/// Signatures, upstreams and models with counters of their own. The detector holds fewer scopes; operators may post
+/// signals about any.
+pub(super) const MAX_NAMED: usize = 1_024;
 
 /// Labels of signals. Efforts of one model are not told apart: the signal itself has the whole scope.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
@@ -22,7 +27,7 @@ pub(super) struct SignalLabels {
 }
 
 impl SignalLabels {
-    /// Scopes are bounded by the detector, so their names need no bound here.
+    /// What a signal is about; a scrape has no more of them than the feed has active signals.
     pub(super) fn of(signal: &Signal, state: Option<&'static str>) -> Self {
         let name = |value: &Option<String>| cut(value.as_deref().unwrap_or_default()).to_owned();
         Self {
@@ -31,6 +36,25 @@ impl SignalLabels {
             model: name(&signal.target.model),
             state,
         }
+    }
+
+    pub(super) fn with_state(self, state: &'static str) -> Self {
+        Self { state: Some(state), ..self }
+    }
+}
+
+/// What signals were counted for so far.
+#[derive(Debug, Default)]
+pub(super) struct Named(Mutex<BTreeSet<SignalLabels>>);
+
+impl Named {
+    /// `labels` while there is room, then the same with upstream and model called `other`.
+    pub(super) fn bound(&self, labels: SignalLabels) -> SignalLabels {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.contains(&labels) || (seen.len() < MAX_NAMED && seen.insert(labels.clone())) {
+            return labels;
+        }
+        SignalLabels { upstream: OTHER.to_owned(), model: OTHER.to_owned(), ..labels }
     }
 }
 

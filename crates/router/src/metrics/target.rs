@@ -14,7 +14,7 @@ pub const MAX_TARGETS: usize = 64;
 const MAX_NAME: usize = 96;
 
 /// What the rest goes under.
-const OTHER: &str = "other";
+pub(super) const OTHER: &str = "other";
 
 /// Labels of the product's own families.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -202,3 +202,25 @@ proptest! {
         prop_assert_eq!(one, other);
     }
 }
+
+#[test]
+fn whatever_signals_are_posted_series_stay_bounded() {
+    let (_, metrics) = metrics();
+    for n in 0..3 * signals::MAX_NAMED {
+        metrics.signal(&Signal {
+            id: SignalId(1),
+            target: Scope::default().with(Dim::Upstream, "a").with(Dim::Model, n.to_string()),
+            detail: Detail::Burst { gap_s: 1.4, tokens: 60.0 },
+            cause: None,
+            state: SignalState::Onset,
+            strength: 0.5,
+            evidence: Evidence::default(),
+            at: UtcMicros(0),
+            ttl: Micros(1),
+        });
+    }
+    let text = metrics.encode(false);
+    let series = text.lines().filter(|line| line.starts_with("sseismo_signals_total{")).count();
+    assert_eq!(series, signals::MAX_NAMED + 1);
+    assert_eq!(value(&text, &["sseismo_signals_total", "model=\"other\""]), Some(2_048.0), "none is lost");
+}

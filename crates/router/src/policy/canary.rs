@@ -96,12 +96,16 @@ pub(crate) fn read(section: &Section<'_>, route: &Route) -> Option<Arc<dyn Polic
     if shares.is_empty() {
         shares = vec![0.05, 0.25, 1.0];
     }
+    let alpha = section.share("alpha").unwrap_or(0.01);
+    if alpha <= 0.0 {
+        section.fault("alpha", "with `alpha` of 0 no canary would ever be rolled back");
+    }
     let settings = Settings {
         upstream: upstream?,
         shares,
         least: section.size("least", 20..=1_000).unwrap_or(100),
         dwell: section.duration("dwell").unwrap_or(Duration::from_mins(10)),
-        alpha: section.share("alpha").unwrap_or(0.01),
+        alpha,
     };
     Some(Arc::new(Canary { settings, state: Arc::default() }))
 }
@@ -390,6 +394,7 @@ mod tests {
             ("[route.canary]\nupstream = \"x\"\n", "no upstream `x`"),
             ("[route.canary]\nupstream = \"b\"\nshares = [0.5, 0.1]\n", "growing shares"),
             ("[route.canary]\nupstream = \"b\"\nleast = 3\n", "`least` must be"),
+            ("[route.canary]\nupstream = \"b\"\nalpha = 0\n", "`alpha` of 0"),
         ] {
             assert!(fault(table).contains(told), "{told}");
         }

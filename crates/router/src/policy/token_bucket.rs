@@ -222,7 +222,9 @@ impl Room {
 impl State {
     /// What an answer is expected to take, tokens.
     fn output(&self) -> u64 {
-        self.outputs.iter().sum::<u64>().checked_div(self.outputs.len() as u64).unwrap_or(0)
+        // What upstreams report may be anything.
+        let sum = self.outputs.iter().fold(0, |sum: u64, output| sum.saturating_add(*output));
+        sum.checked_div(self.outputs.len() as u64).unwrap_or(0)
     }
 
     /// A wait and a little more, at most `jitter` of it.
@@ -251,7 +253,7 @@ impl Policy for TokenBucket {
     fn consider(&self, call: &Call<'_>, now: Instant) -> Thought {
         let settings = &self.settings;
         let mut state = self.state();
-        let mark = (call.prompt_tokens + state.output()) & ((1 << RESERVED) - 1);
+        let mark = call.prompt_tokens.saturating_add(state.output()) & ((1 << RESERVED) - 1);
         let tokens = number(mark);
         let primary = call.primary();
         let is_primary = |upstream: &Upstream| primary.iter().any(|one| one.name == upstream.name);
@@ -335,7 +337,7 @@ impl Policy for TokenBucket {
         for tried in &entry.attempts {
             let (Some(input), Some(output)) = (tried.tokens.input, tried.tokens.output) else { continue };
             if let Some(room) = state.upstreams.get_mut(&*tried.upstream) {
-                room.take_tokens(number(input + output) - expected, now);
+                room.take_tokens(number(input.saturating_add(output)) - expected, now);
             }
             state.outputs.push_back(output);
             if state.outputs.len() > LEARNED {

@@ -12,6 +12,10 @@ use super::table::MAX_TTL;
 /// Signals in one list.
 const MOST: usize = 256;
 
+/// Bytes of a name or a text, and notes of one signal: what is live is kept in memory and told to everybody.
+const LONGEST: usize = 256;
+const NOTES: usize = 16;
+
 /// What is wrong with a posted signal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}{problem}")]
@@ -63,6 +67,10 @@ fn signal(value: Value, wall: UtcMicros) -> Result<Signal, String> {
     if read.state != SignalState::Clear && !(1..=longest).contains(&read.ttl.0) {
         return Err(format!("`ttl` must be from 1 to {longest} µs: {}", "24 hours; send refreshes for more"));
     }
+    let Evidence { statistic, unit, notes, .. } = &read.evidence;
+    if notes.len() > NOTES || [statistic, unit].into_iter().chain(notes).any(|text| text.len() > LONGEST) {
+        return Err(format!("`evidence` may hold {NOTES} notes, and texts of up to {LONGEST} bytes"));
+    }
     Ok(Signal { ttl: Micros(read.ttl.0.max(0)), ..read })
 }
 
@@ -70,6 +78,12 @@ fn target(value: Value) -> Result<Scope, String> {
     let Value::Object(mut fields) = value else { return Err("`target` must be an object".to_owned()) };
     let mut name = |field: &str| match fields.remove(field) {
         None | Some(Value::Null) => Ok(None),
+        Some(Value::String(name)) if name.len() > LONGEST => {
+            Err(format!("`target.{field}` is longer than {LONGEST} bytes"))
+        }
+        Some(Value::String(name)) if name.is_empty() || name.contains(char::is_control) => {
+            Err(format!("`target.{field}` must be a name; leave it out for any"))
+        }
         Some(Value::String(name)) => Ok(Some(name)),
         Some(_) => Err(format!("`target.{field}` must be a string")),
     };
@@ -92,8 +106,27 @@ fn detail(fields: Map<String, Value>) -> Result<Detail, String> {
     let known = serde_json::to_value(detail).unwrap_or_default();
     match names.iter().find(|name| known.get(name.as_str()).is_none()) {
         Some(name) => Err(format!("`{name}` is not known for a signal of {}", detail.signature().name())),
-        None => Ok(detail),
+        None => numbers(detail),
     }
+}
+
+/// A signal whose numbers mean nothing would be told, and would be about no call or about every one.
+fn numbers(detail: Detail) -> Result<Detail, String> {
+    let wrong = match detail {
+        Detail::CountLattice { step, .. } => (step == 0).then_some("`step` must be at least 1"),
+        Detail::Burst { gap_s, tokens } => {
+            (gap_s < 0.0 || tokens < 0.0).then_some("`gap_s` and `tokens` must not be negative")
+        }
+        Detail::SizeWindow { lo, hi } => (lo > hi).then_some("`lo` must not be larger than `hi`"),
+        Detail::Concurrency { window_s, .. } => (window_s < 0.0).then_some("`window_s` must not be negative"),
+        Detail::Saturation { numeric_share, .. } => {
+            (!(0.0..=1.0).contains(&numeric_share)).then_some("`numeric_share` must be from 0 to 1")
+        }
+        Detail::RetryAmplification { attempts_per_turn } => {
+            (attempts_per_turn < 0.0).then_some("`attempts_per_turn` must not be negative")
+        }
+    };
+    wrong.map_or(Ok(detail), |wrong| Err(wrong.to_owned()))
 }
 
 fn needed<T: DeserializeOwned>(fields: &mut Map<String, Value>, name: &str, what: &str) -> Result<T, String> {
@@ -125,6 +158,13 @@ mod tests {
         assert_eq!(parse(json.as_bytes(), UtcMicros(9)).unwrap(), read);
     }
 
+    fn evidence(note: &str, notes: usize) -> Value {
+        let notes = vec![note; notes];
+        serde_json::json!({
+            "statistic": "s", "value": 1, "threshold": 1, "n": 1, "unit": "u", "average_run_length": 1, "notes": notes,
+        })
+    }
+
     #[test]
     fn a_fault_names_its_field() {
         for (from, to, field) in [
@@ -135,6 +175,15 @@ mod tests {
             ("\"target\":{\"upstream\":\"a\"},", "", "`target` is missing"),
             ("burst", "bursts", "`signature`"),
             ("gap_s", "gap", "gap_s"),
+            ("\"gap_s\":1.5", "\"gap_s\":-1", "`gap_s`"),
+            ("\"burst\",\"gap_s\":1.5,\"tokens\":60", "\"size-window\",\"lo\":9,\"hi\":3", "`lo` must"),
+            (
+                "\"burst\",\"gap_s\":1.5,\"tokens\":60",
+                "\"saturation\",\"prompt_tokens\":0,\"numeric_share\":-7",
+                "`numeric_share` must",
+            ),
+            ("{\"upstream\":\"a\"}", "{\"upstream\":\"\"}", "`target.upstream` must be a name"),
+            ("{\"upstream\":\"a\"}", "{\"model\":\"a\\n\"}", "`target.model` must be a name"),
             ("\"tokens\":60", "\"tokens\":60,\"lo\":1", "`lo` is not known"),
             ("\"onset\"", "\"began\"", "`state` must be"),
             ("\"ttl\":60000000", "\"ttl\":\"60s\"", "`ttl` must be"),
@@ -149,6 +198,17 @@ mod tests {
             let error = parse(format!("[{GOOD},{text}]").as_bytes(), UtcMicros(0)).unwrap_err().to_string();
             assert!(error.starts_with("signal 2: "), "{error}");
         }
+        let long = "n".repeat(LONGEST + 1);
+        for (from, to, field) in [
+            ("\"a\"", format!("\"{long}\""), "`target.upstream` is longer"),
+            ("\"ttl\":60000000", format!("\"ttl\":1,\"evidence\":{}", evidence(&long, 1)), "`evidence` may"),
+            ("\"ttl\":60000000", format!("\"ttl\":1,\"evidence\":{}", evidence("n", 17)), "`evidence` may"),
+        ] {
+            let error = parse(GOOD.replace(from, &to).as_bytes(), UtcMicros(0)).unwrap_err().to_string();
+            assert!(error.contains(field) && !error.contains(&long), "{field}: {error}");
+        }
+        let most = GOOD.replace("\"ttl\":60000000", &format!("\"ttl\":1,\"evidence\":{}", evidence("n", 16)));
+        assert!(parse(most.as_bytes(), UtcMicros(0)).is_ok(), "{most}");
         assert!(parse(b"{", UtcMicros(0)).is_err() && parse(b"3", UtcMicros(0)).is_err());
     }
 }

@@ -323,7 +323,7 @@ impl FanOut {
     }
 
     fn spent_tokens(&self) -> u64 {
-        (0..self.branches.len()).map(|i| self.usage(i)).map(|usage| usage.input + usage.output).sum()
+        (0..self.branches.len()).map(|i| self.usage(i)).fold(0, tokens_with)
     }
 
     fn spent_usd(&self) -> f64 {
@@ -352,9 +352,8 @@ impl FanOut {
             let costs: Vec<f64> = self.branches.iter().filter_map(of).collect();
             (!costs.is_empty()).then(|| costs.iter().sum())
         };
-        let tokens = |of: fn(&Branch) -> Option<Usage>| {
-            self.branches.iter().filter_map(of).map(|usage| usage.input + usage.output).sum()
-        };
+        let tokens =
+            |of: fn(&Branch) -> Option<Usage>| self.branches.iter().filter_map(of).fold(0, tokens_with);
         Report {
             ended,
             seconds: took.as_secs_f64(),
@@ -399,6 +398,11 @@ pub(super) fn key(variable: &str) -> anyhow::Result<String> {
         Ok(key) if !key.trim().is_empty() => Ok(key.trim().to_owned()),
         _ => bail!("the environment variable {variable} holds no key"),
     }
+}
+
+/// A sum of tokens with one more answer's; what an API reports may be anything.
+fn tokens_with(sum: u64, usage: Usage) -> u64 {
+    sum.saturating_add(usage.input).saturating_add(usage.output)
 }
 
 #[cfg(test)]

@@ -10,9 +10,13 @@
 
 use serde_json::{Map, Number, Value};
 
-/// Deepest nesting, and most steps for one value: a schema is a client's.
+/// Deepest nesting, and most steps for one value: a schema is a client's. A step is a schema held against a value, a
+/// value compared, a name looked for, or some text counted: about as much time each.
 const DEPTH: u32 = 64;
 const STEPS: u32 = 200_000;
+
+/// Bytes of text that count as a step.
+const TEXT: usize = 256;
 
 /// Annotations: they ask for nothing.
 const SILENT: [&str; 11] = [
@@ -108,10 +112,8 @@ impl<'a> Check<'a> {
     ) -> Holds {
         match keyword {
             "type" => type_holds(asked, value),
-            "const" => Holds::of(equal(asked, value)),
-            "enum" => {
-                list(asked).map_or(Holds::Unknown, |list| Holds::of(list.iter().any(|one| equal(one, value))))
-            }
+            "const" => self.is_one_of(std::slice::from_ref(asked), value),
+            "enum" => list(asked).map_or(Holds::Unknown, |list| self.is_one_of(list, value)),
             "$ref" => self.reference(asked, value, depth),
             "allOf" => {
                 self.each(asked, value, depth).map_or(Holds::Unknown, |each| Holds::all(each.into_iter()))
@@ -138,12 +140,38 @@ impl<'a> Check<'a> {
             },
             "minItems" | "maxItems" => bound(keyword, asked, value.as_array().map(Vec::len)),
             "minLength" | "maxLength" => {
-                bound(keyword, asked, value.as_str().map(|text| text.chars().count()))
+                let text = value.as_str();
+                if !self.spend(text.map_or(0, str::len) / TEXT) {
+                    return Holds::Unknown;
+                }
+                bound(keyword, asked, text.map(|text| text.chars().count()))
             }
             "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" => range(keyword, asked, value),
             silent if SILENT.contains(&silent) => Holds::Yes,
             _ => Holds::Unknown,
         }
+    }
+
+    /// Takes so many steps; false when there are not as many left.
+    fn spend(&mut self, steps: usize) -> bool {
+        self.steps = self.steps.saturating_sub(u32::try_from(steps).unwrap_or(u32::MAX));
+        self.steps > 0
+    }
+
+    fn is_one_of(&mut self, list: &[Value], value: &Value) -> Holds {
+        let each = 1 + size(value);
+        if !self.spend(each) {
+            return Holds::Unknown; // to take its size was as much work
+        }
+        for one in list {
+            if !self.spend(each) {
+                return Holds::Unknown;
+            }
+            if equal(one, value) {
+                return Holds::Yes;
+            }
+        }
+        Holds::No
     }
 
     fn each(&mut self, asked: &'a Value, value: &Value, depth: u32) -> Option<Vec<Holds>> {
@@ -167,11 +195,17 @@ impl<'a> Check<'a> {
     ) -> Holds {
         match (keyword, asked) {
             ("required", Value::Array(names)) => {
+                if !self.spend(names.len()) {
+                    return Holds::Unknown;
+                }
                 let there = |name: &Value| name.as_str().is_some_and(|name| members.contains_key(name));
                 Holds::of(names.iter().all(there))
             }
             ("properties", Value::Object(schemas)) => {
                 let mut all = Holds::Yes;
+                if !self.spend(schemas.len()) {
+                    return Holds::Unknown;
+                }
                 for (name, schema) in schemas {
                     if let Some(member) = members.get(name) {
                         all = all.and(self.schema(schema, member, depth));
@@ -180,6 +214,9 @@ impl<'a> Check<'a> {
                 all
             }
             ("additionalProperties", schema) => {
+                if !self.spend(members.len()) {
+                    return Holds::Unknown;
+                }
                 let named = beside.get("properties").and_then(Value::as_object);
                 let others =
                     members.iter().filter(|(name, _)| named.is_none_or(|named| !named.contains_key(*name)));
@@ -194,6 +231,16 @@ impl<'a> Check<'a> {
             }
             _ => Holds::Unknown,
         }
+    }
+}
+
+/// Steps that it takes at most to compare a value with another one, above the first.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.len() / TEXT,
+        Value::Array(items) => items.iter().map(|item| 1 + size(item)).sum(),
+        Value::Object(members) => members.values().map(|member| 1 + size(member)).sum(),
     }
 }
 
@@ -315,5 +362,20 @@ mod tests {
         ] {
             assert_eq!(holds(&schema, &json!("a")), holds_it, "{schema}");
         }
+    }
+
+    #[test]
+    fn giant_schemas_and_answers_are_given_up_undecided() {
+        let numbers: Vec<u32> = (0..100_000).collect();
+        let text = "a".repeat(100_000);
+        for (schema, value) in [
+            (json!({"items": {"enum": numbers}}), json!(vec![-1; 100_000])),
+            (json!({"allOf": vec![json!({"minLength": 1}); 50_000]}), json!(text)),
+            (json!({"items": {"enum": [[text]]}}), json!(vec![json!([text]); 1_000])),
+        ] {
+            assert_eq!(holds(&schema, &value), Holds::Unknown);
+        }
+        let around = json!({"anyOf": [{"$ref": "#"}, {"$ref": "#"}]});
+        assert_eq!(holds(&around, &json!(1)), Holds::Unknown, "a loop of references");
     }
 }

@@ -32,14 +32,15 @@ impl Bucket {
         self.level = (self.level(now) - amount).min(self.capacity);
     }
 
-    /// The wait until so much is there; never more than a full bucket is waited for.
+    /// The wait until so much is there, an hour at most; never more than a full bucket is waited for.
     pub(super) fn wait(&mut self, amount: f64, now: Instant) -> Duration {
         let lacks = amount.min(self.capacity) - self.level(now);
         if lacks <= 0.0 {
             return Duration::ZERO;
         }
         // An hour is as good as never.
-        Duration::try_from_secs_f64(lacks / self.per_second).unwrap_or(Duration::from_hours(1))
+        let never = Duration::from_hours(1);
+        Duration::try_from_secs_f64(lacks / self.per_second).unwrap_or(never).min(never)
     }
 }
 
@@ -60,6 +61,15 @@ mod tests {
         assert_eq!(bucket.wait(1.0, now + Duration::from_millis(40)), Duration::ZERO);
         bucket.take(9.0, now);
         assert_eq!(bucket.wait(99.0, now + Duration::from_millis(40)), Duration::from_millis(1_120));
+    }
+
+    #[test]
+    fn no_wait_is_too_long_to_reckon_with() {
+        for per_second in [1e-300, 6e-20, 1e-9] {
+            let (mut bucket, now) = (Bucket::new(1.0, per_second), Instant::now());
+            bucket.take(1.0, now);
+            assert_eq!(bucket.wait(1.0, now), Duration::from_hours(1), "{per_second}");
+        }
     }
 
     proptest! {
