@@ -15,7 +15,7 @@
 //! borders included, allow. Keep-alives are no progress.
 //!
 //! **Thresholds** are computed for a wanted run length, never typed in: blocks of the baseline with
-//! generalised Pareto tails, rare alarms by splitting (`threshold`). [`BurstModel::basis`] says whether a run
+//! generalised Pareto tails, rare alarms by a weighted ensemble (`threshold`). [`BurstModel::basis`] says whether a run
 //! length was measured or is a model's, [`BurstModel::mean_ratio`] prints E0[e^LLR].
 //!
 //! **Defaults**: no decision below 2,500 coarse groups; windows as offline; kernel bandwidth 0.1 and tail as

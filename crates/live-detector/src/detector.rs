@@ -45,7 +45,7 @@ pub struct Options {
     pub ttl: Micros,
     /// A stream of which nothing was heard for this long is given up.
     pub stream_ttl: Micros,
-    /// Where work that takes milliseconds is done.
+    /// Where work that takes milliseconds, or two seconds for a model of bursts, is done.
     pub jobs: Jobs,
     /// Seed of signal ids and of resampled thresholds. Whoever keeps signals over a restart takes another one
     /// each time, or ids come again.

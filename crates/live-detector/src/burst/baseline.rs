@@ -186,8 +186,8 @@ impl BurstBaseline {
         self.frames * size_of::<Packed>() + self.runs.capacity() * size_of::<Kept>()
     }
 
-    /// Makes the model whose false alarms are `arl` coarse groups apart on average. Takes some ten ms: call it
-    /// when [`Self::seen`] has doubled, and let [`BurstModel::at`] follow a changed `arl`.
+    /// Makes the model whose false alarms are `arl` coarse groups apart on average. Takes some two s of a
+    /// processor: call it when [`Self::seen`] has doubled, and let [`BurstModel::at`] follow a changed `arl`.
     ///
     /// # Errors
     /// [`Learning`] while too little was seen.

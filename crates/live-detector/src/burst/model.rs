@@ -17,7 +17,7 @@ use super::likelihood::{
 };
 use super::run::{Group, Packed, groups};
 use super::tail::Tail;
-use super::threshold::{CONFIRMED, Curve, Null, Sample};
+use super::threshold::{Curve, Null, Sample};
 
 /// Fine scale, coarse scale and dead air share the wanted rate of false alarms.
 const SHARES: f64 = 3.0;
@@ -287,11 +287,6 @@ impl BurstModel {
             notes.push(format!(
                 "a run length of {:.1e} groups is model-based (8-group blocks of {} groups with tails)",
                 frozen.arl, frozen.coarse.groups
-            ));
-        }
-        if frozen.arl > CONFIRMED {
-            notes.push(format!(
-                "beyond {CONFIRMED:.0e} groups false alarms came up to 27 times as often as stated in plain simulation"
             ));
         }
         if frozen.contaminated {

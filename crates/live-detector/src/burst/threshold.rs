@@ -7,14 +7,15 @@
 //! (Künsch, Annals of Statistics 17 (1989)); gaps and sizes in the last hundredth are drawn anew from a
 //! generalised Pareto tail, so that values beyond the sample occur.
 //!
-//! **Long run lengths** are out of reach of plain simulation (5e8 groups and more), so the rate of alarms is
-//! split: how often the statistic leaves nothing for the first level, times the chance to climb from each
-//! level to the next, each from states that really got there (forward flux sampling: Allen, Warren, ten
-//! Wolde, Phys. Rev. Lett. 94 (2005) 018104). No shape is assumed between the levels. The error of ln ARL is
-//! about 0.02 per level where the statistic climbs in small steps. GPT-4o streams pass high thresholds by two rare
-//! jumps instead, of which few states know: plain simulation agrees up to 3e6 groups; at 1e7 and 3e7 the curve strays
-//! from seed to seed, and false alarms came up to 27 times as often as stated (example `burst_false_alarms`). Beyond the last level that was reached each nat counts e-fold, as a valid likelihood
-//! ratio guarantees; the model's notes say where that begins.
+//! **Long run lengths** are out of reach of plain simulation (5e8 groups and more), and honest streams pass high
+//! thresholds by two rare groups close together, of which a simulation knows few. So the chain of the statistic at
+//! the ends of blocks is followed, from nothing gathered until nothing is left (a cycle), by weight: first over
+//! every block there is, its tails drawn evenly over their quantiles; then each state that is left meets a sample
+//! of the blocks, striking ones first, each weighted by how likely it was to be taken; then states of one height
+//! are thinned to a few that carry their weight (weighted ensemble: Huber and Kim, Biophys. J. 70 (1996)). All
+//! steps keep means, so the share of cycles that pass a threshold is right on average at every height, and
+//! ARL = groups in a cycle / that share (renewal reward). Beyond the last level that was reached each nat counts
+//! e-fold, as a valid likelihood ratio guarantees; the model's notes say where that begins.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -27,28 +28,28 @@ use super::tail::Tail;
 /// No threshold below this, nats: it takes two groups at least, and the worst of 90 healthy GPT-4o streams reached
 /// 13.3 to 14.2 under baselines that had not seen it (example `burst_false_alarms`): no tail model covers that.
 const LOWEST: f64 = GROUP_MAX + 3.0;
-/// Longest run length, groups, that plain simulation has confirmed; beyond it the curve may be far too long.
-pub(super) const CONFIRMED: f64 = 3e6;
 /// Groups in a block.
 const BLOCK: usize = 8;
+/// Draws per block that reaches into a tail: with 3,200 groups some 2,000 quantiles of each tail.
+const DRAWS: u32 = 8;
 /// Distance of two levels, nats: the curve has steps where one more group is needed.
-const LEVEL: f64 = 0.5;
+const LEVEL: f64 = 0.25;
 /// The first level.
 const FIRST: f64 = 1.5;
-/// States kept per level …
-const STATES: usize = 1_000;
+/// Levels looked at.
+const LEVELS: usize = 235;
+/// States kept of one height, and blocks that each of them meets …
+const EFFORT: Effort = Effort { states: 6, blocks: 200 };
 /// … and where alternatives are only compared.
-const TRUST_STATES: usize = 600;
-/// Climbs tried at most for each of them.
-const CLIMBS_PER_STATE: usize = 20;
-/// Groups simulated at most to collect the states of the first level.
-const FIRST_GROUPS: usize = 300_000;
-/// With fewer states a level tells nothing.
-const STATES_MIN: usize = 10;
-/// A climb that is still under way after so many groups goes on for ever: the baseline itself clusters.
-const ENDLESS: usize = 2_000;
-/// No threshold above this is looked for; e^60 groups are more than any service will see.
-const LEVEL_MAX: f64 = 60.0;
+const TRUST_EFFORT: Effort = Effort { states: 3, blocks: 80 };
+/// States within so many nats are of one height.
+const HEIGHT: f64 = 0.5;
+/// Blocks after which a cycle that still counts goes on for ever: the baseline itself clusters.
+const ENDLESS: usize = 250;
+/// Blocks after which a share may be called settled …
+const SETTLED_MIN: usize = 4;
+/// … when no level gained more than this part of its share by one more block.
+const SETTLED: f64 = 1.002;
 /// ln of the longest run length that is looked for: 1e14 groups.
 const LN_ARL_MAX: f64 = 32.3;
 
@@ -69,6 +70,29 @@ pub(super) struct Null<'a> {
     blocks: Vec<(u32, u8)>,
     gap_tail: Option<Tail>,
     size_tail: Option<Tail>,
+}
+
+/// How much is spent on a curve.
+#[derive(Clone, Copy)]
+struct Effort {
+    states: usize,
+    blocks: usize,
+}
+
+/// A block with its tails drawn.
+struct Path {
+    ratios: std::ops::Range<usize>,
+    /// How likely it is to be the next.
+    share: f64,
+}
+
+/// A cycle under way, standing for many.
+#[derive(Clone, Copy)]
+struct State {
+    cusum: Cusum,
+    /// The most that its statistic's exponential was.
+    most: f32,
+    weight: f64,
 }
 
 /// A place in the null model.
@@ -106,17 +130,11 @@ impl<'a> Null<'a> {
         }
         let at = cursor.at as usize;
         (cursor.at, cursor.left) = (cursor.at + 1, cursor.left - 1);
-        let sample = self.samples[at];
-        let Some(ln_gap) = sample.ln_gap else { return NOTHING };
-        let gap = self.gap_tail.filter(|tail| f64::from(ln_gap) > tail.from);
-        let size = self.size_tail.filter(|tail| f64::from(sample.ln_size) > tail.from);
-        if gap.is_none() && size.is_none() {
+        let tails = self.tails(at);
+        if tails.iter().all(Option::is_none) {
             return self.ratios[at];
         }
-        let mut beyond = |tail: Tail| narrow(tail.draw(1.0 - dice.random::<f64>()));
-        let ln_gap = gap.map_or(ln_gap, &mut beyond);
-        let ln_size = size.map_or(sample.ln_size, &mut beyond);
-        self.likelihood.ratios((ln_gap, ln_size))
+        self.redrawn(at, tails, tails.map(|tail| tail.map_or(0.0, |_| dice.random::<f64>())))
     }
 
     /// E0[L] of each alternative over the baseline: 1 for the true baseline density, more where gap and size
@@ -127,7 +145,7 @@ impl<'a> Null<'a> {
         std::array::from_fn(|k| narrow(known().map(|(_, ratios)| f64::from(ratios[k])).sum::<f64>() / n))
     }
 
-    /// Alarms in `groups` simulated groups: no splitting, for a check of a threshold.
+    /// Alarms in `groups` simulated groups: plain simulation, for a check of a threshold.
     pub(super) fn alarms(&self, threshold: f64, groups: u64, seed: u64) -> u64 {
         let trust = &self.likelihood.trust;
         let mut dice = ChaCha8Rng::seed_from_u64(seed);
@@ -151,7 +169,7 @@ impl<'a> Null<'a> {
         let alone = |k: usize| -> Lanes { std::array::from_fn(|other| if other == k { 1.0 } else { 0.0 }) };
         let arl = arl * real(ALTERNATIVES);
         let thresholds: [f64; ALTERNATIVES] =
-            std::array::from_fn(|k| self.curve(&alone(k), TRUST_STATES, seed).threshold(arl));
+            std::array::from_fn(|k| self.curve(&alone(k), TRUST_EFFORT, seed).threshold(arl));
         let least = thresholds.iter().fold(f64::INFINITY, |least, threshold| least.min(*threshold));
         if least.is_infinite() {
             return EQUAL;
@@ -163,97 +181,195 @@ impl<'a> Null<'a> {
 
     /// The curve of the statistic with this trust.
     pub(super) fn full_curve(&self, trust: &Lanes, seed: u64) -> Curve {
-        self.curve(trust, STATES, seed)
+        self.curve(trust, EFFORT, seed)
     }
 
     /// Run lengths of rising thresholds.
-    fn curve(&self, trust: &Lanes, wanted: usize, seed: u64) -> Curve {
-        let view = View { null: self, trust, wanted };
+    fn curve(&self, trust: &Lanes, effort: Effort, seed: u64) -> Curve {
         let inflation = self.mean_ratio().iter().fold(1.0_f32, |most, &mean| most.max(mean));
         let mut curve = Curve { points: Vec::new(), inflation: f64::from(inflation), endless: false };
         if self.blocks.is_empty() {
             return curve;
         }
         let mut dice = ChaCha8Rng::seed_from_u64(seed);
-        let (mut states, groups) = view.first_level(&mut dice);
-        if states.len() < STATES_MIN {
-            return curve;
-        }
-        let mut level = FIRST;
-        let mut ln_arl = (real(groups) / real(states.len())).ln();
-        curve.points.push((level, ln_arl));
-        while level < LEVEL_MAX && ln_arl < LN_ARL_MAX {
-            let (climbed, tried) = view.climb(&states, level + LEVEL, &mut curve.endless, &mut dice);
-            if curve.endless {
-                break;
-            }
-            level += LEVEL;
-            if climbed.len() < STATES_MIN {
-                // Hardly any: what is left is the upper 95 % limit of their share (rule of three).
-                curve.points.push((level, ln_arl + (real(tried) / (real(climbed.len()) + 3.0)).ln()));
-                break;
-            }
-            ln_arl += (real(tried) / real(climbed.len())).ln();
-            curve.points.push((level, ln_arl));
-            states = climbed;
-        }
+        let mut cycles = Cycles::new(self, trust, &mut dice);
+        cycles.first();
+        curve.endless = !cycles.settle(effort, &mut dice);
+        let levels = (0_u32..).map(|level| FIRST + LEVEL * f64::from(level)).zip(&cycles.passed);
+        curve.points = levels
+            .take_while(|(_, passed)| **passed > 0.0)
+            .map(|(level, passed)| (level, (cycles.groups / passed).max(1.0).ln()))
+            .take_while(|(_, ln_arl)| *ln_arl < LN_ARL_MAX)
+            .collect();
         curve
     }
-}
 
-/// The null model as one statistic sees it.
-struct View<'a> {
-    null: &'a Null<'a>,
-    trust: &'a Lanes,
-    /// States to find per level.
-    wanted: usize,
-}
-
-impl View<'_> {
-    /// States in which the statistic first passed the first level after having been at nothing, and the
-    /// groups that it took to find them.
-    fn first_level(&self, dice: &mut ChaCha8Rng) -> (Vec<(Cusum, Cursor)>, usize) {
-        let limit = narrow(FIRST.exp());
-        let (mut cursor, mut cusum, mut armed) = (self.null.start(dice), Cusum::default(), true);
-        let mut states = Vec::new();
-        let mut groups = 0;
-        while groups < FIRST_GROUPS && states.len() < self.wanted {
-            cusum.push(&self.null.step(&mut cursor, dice));
-            groups += 1;
-            if armed && cusum.mean(self.trust) >= limit {
-                states.push((cusum, cursor));
-                armed = false;
+    /// Every block, those with tails several times: their quantiles are spread evenly (a Kronecker sequence), since
+    /// few draws decide the rarest ratios.
+    fn paths(&self, dice: &mut ChaCha8Rng) -> (Vec<Path>, Vec<Lanes>) {
+        let (mut paths, mut ratios) = (Vec::new(), Vec::new());
+        let mut survivals = [dice.random::<f64>(), dice.random::<f64>()];
+        for &(at, length) in &self.blocks {
+            let samples = at as usize..at as usize + usize::from(length);
+            let drawn = samples.clone().any(|at| self.tails(at).iter().any(Option::is_some));
+            let draws = if drawn { DRAWS } else { 1 };
+            let share = 1.0 / real(self.blocks.len()) / f64::from(draws);
+            for _ in 0..draws {
+                let from = ratios.len();
+                ratios.extend(samples.clone().map(|at| {
+                    let tails = self.tails(at);
+                    if tails.iter().all(Option::is_none) {
+                        return self.ratios[at];
+                    }
+                    // The plastic number's powers fill a square evenly.
+                    for (survival, step) in survivals.iter_mut().zip([0.754_877_666, 0.569_840_291]) {
+                        *survival = (*survival + step).fract();
+                    }
+                    self.redrawn(at, tails, survivals)
+                }));
+                paths.push(Path { ratios: from..ratios.len(), share });
             }
-            armed |= cusum.is_idle(self.trust);
         }
-        (states, groups)
+        (paths, ratios)
     }
 
-    /// Climbs from states at one level: those that reached the next before they fell to nothing, and how many
-    /// were tried.
-    fn climb(
-        &self,
-        states: &[(Cusum, Cursor)],
-        level: f64,
-        endless: &mut bool,
-        dice: &mut ChaCha8Rng,
-    ) -> (Vec<(Cusum, Cursor)>, usize) {
-        let limit = narrow(level.exp());
-        let (mut reached, mut tried) = (Vec::new(), 0);
-        while reached.len() < self.wanted && tried < self.wanted * CLIMBS_PER_STATE && !*endless {
-            tried += 1;
-            let (mut cusum, mut cursor) = states[dice.random_range(0..states.len())];
-            let mut groups = 0;
-            while cusum.mean(self.trust) < limit && !cusum.is_idle(self.trust) && groups < ENDLESS {
-                cusum.push(&self.null.step(&mut cursor, dice));
-                groups += 1;
+    /// The tails from which gap and size of a group are drawn.
+    fn tails(&self, at: usize) -> [Option<Tail>; 2] {
+        let Sample { ln_gap: Some(ln_gap), ln_size } = self.samples[at] else { return [None, None] };
+        let beyond = |tail: Option<Tail>, ln: f32| tail.filter(|tail| f64::from(ln) > tail.from);
+        [beyond(self.gap_tail, ln_gap), beyond(self.size_tail, ln_size)]
+    }
+
+    /// Ratios of a group whose tails are drawn at these survival probabilities less than 1.
+    fn redrawn(&self, at: usize, [gap, size]: [Option<Tail>; 2], survivals: [f64; 2]) -> Lanes {
+        let Sample { ln_gap: Some(ln_gap), ln_size } = self.samples[at] else { return NOTHING };
+        let ln_gap = gap.map_or(ln_gap, |tail| narrow(tail.draw(1.0 - survivals[0])));
+        let ln_size = size.map_or(ln_size, |tail| narrow(tail.draw(1.0 - survivals[1])));
+        self.likelihood.ratios((ln_gap, ln_size))
+    }
+}
+
+/// Cycles of one statistic: from nothing gathered to nothing left.
+struct Cycles<'a> {
+    trust: &'a Lanes,
+    paths: Vec<Path>,
+    ratios: Vec<Lanes>,
+    /// Sums over the paths of how readily they are taken, and what a taken one stands for.
+    pull: Vec<f64>,
+    /// e^level of each level.
+    levels: Vec<f32>,
+    /// Share of the cycles that passed each level.
+    passed: Vec<f64>,
+    /// Mean number of groups in a cycle.
+    groups: f64,
+    block: f64,
+    states: Vec<State>,
+}
+
+impl<'a> Cycles<'a> {
+    fn new(null: &Null<'_>, trust: &'a Lanes, dice: &mut ChaCha8Rng) -> Self {
+        let (paths, ratios) = null.paths(dice);
+        let levels = (0_u32..).take(LEVELS).map(|level| narrow((FIRST + LEVEL * f64::from(level)).exp()));
+        let block = paths.iter().map(|path| path.share * real(path.ratios.len())).sum();
+        Self {
+            trust,
+            pull: Vec::with_capacity(paths.len()),
+            paths,
+            ratios,
+            levels: levels.collect(),
+            passed: vec![0.0; LEVELS],
+            groups: block,
+            block,
+            states: Vec::new(),
+        }
+    }
+
+    /// The first block of a cycle: all that there are, with what each of them brings by itself.
+    fn first(&mut self) {
+        let start = State { cusum: Cusum::default(), most: 0.0, weight: 1.0 };
+        let mut sum = 0.0;
+        for index in 0..self.paths.len() {
+            let share = self.paths[index].share;
+            let most = self.follow(start, index, share);
+            let nats = f64::from(most.max(1.0)).ln();
+            sum += share * (1.0 + nats * nats);
+            self.pull.push(sum);
+        }
+    }
+
+    /// Follows the cycles to their end; `false` when they have none.
+    fn settle(&mut self, effort: Effort, dice: &mut ChaCha8Rng) -> bool {
+        for block in 1..ENDLESS {
+            let states = self.thinned(effort.states, dice);
+            let before = self.passed.clone();
+            self.groups += self.block * states.iter().map(|state| state.weight).sum::<f64>();
+            for state in states {
+                self.meet(state, effort.blocks, dice);
             }
-            *endless |= groups == ENDLESS;
-            if cusum.mean(self.trust) >= limit {
-                reached.push((cusum, cursor));
+            let settled = self.passed.iter().zip(&before).all(|(now, before)| *now <= before * SETTLED);
+            if self.states.is_empty() || (settled && block >= SETTLED_MIN) {
+                return true;
             }
         }
-        (reached, tried)
+        false
+    }
+
+    /// One state and a systematic sample of the blocks.
+    fn meet(&mut self, state: State, blocks: usize, dice: &mut ChaCha8Rng) {
+        let all = self.pull.last().copied().unwrap_or_default();
+        let step = all / real(blocks);
+        let mut place = step * dice.random::<f64>();
+        while place < all {
+            let index = self.pull.partition_point(|sum| *sum <= place).min(self.paths.len() - 1);
+            let pull = self.pull[index] - index.checked_sub(1).map_or(0.0, |before| self.pull[before]);
+            self.follow(state, index, self.paths[index].share * step / pull);
+            place += step;
+        }
+    }
+
+    /// One state through one block: what it passes is noted, what is left is kept. The most it came to.
+    fn follow(&mut self, state: State, index: usize, share: f64) -> f32 {
+        let (mut cusum, mut most) = (state.cusum, state.most);
+        for ratios in &self.ratios[self.paths[index].ratios.clone()] {
+            cusum.push(ratios);
+            most = most.max(cusum.mean(self.trust));
+        }
+        let weight = state.weight * share;
+        if most >= self.levels[0] && most > state.most {
+            let passed = |most: f32| self.levels.partition_point(|level| *level <= most);
+            let (from, to) = (passed(state.most), passed(most));
+            self.passed[from..to].iter_mut().for_each(|passed| *passed += weight);
+        }
+        if !cusum.is_idle(self.trust) {
+            self.states.push(State { cusum, most, weight });
+        }
+        most
+    }
+
+    /// Of all states of one height a few, drawn evenly by weight, with the weight of all.
+    fn thinned(&mut self, keep: usize, dice: &mut ChaCha8Rng) -> Vec<State> {
+        let trust = self.trust;
+        let height = |state: &State| (state.cusum.statistic(trust) / HEIGHT).floor().max(-4.0);
+        let mut states: Vec<(f64, State)> =
+            self.states.drain(..).map(|state| (height(&state), state)).collect();
+        states.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.most.total_cmp(&b.1.most)));
+        let mut out = Vec::new();
+        for same in states.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq()) {
+            if same.len() <= keep {
+                out.extend(same.iter().map(|(_, state)| *state));
+                continue;
+            }
+            let weight = same.iter().map(|(_, state)| state.weight).sum::<f64>() / real(keep);
+            let (mut place, mut sum) = (weight * dice.random::<f64>(), 0.0);
+            for (_, state) in same {
+                sum += state.weight;
+                while place < sum {
+                    out.push(State { weight, ..*state });
+                    place += weight;
+                }
+            }
+        }
+        out
     }
 }
 
