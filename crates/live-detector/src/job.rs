@@ -1,4 +1,4 @@
-//! Work that takes milliseconds, apart from the events that take less than one.
+//! Work that takes milliseconds to some seconds, apart from the events that take less than one millisecond.
 //!
 //! In: what a watch knows when it wants a model, a scan or a threshold. Out: what came of it. A [`Job`] owns all
 //! that it needs and touches nothing else, so a host runs it on another thread while events go on; until the

@@ -90,7 +90,7 @@ pub(crate) trait Watch: fmt::Debug + Send {
     fn forget(&mut self, _stream_id: u64) {}
     /// Its share of the false alarms.
     fn share(&mut self, share: &mut Share<'_>);
-    /// Work that takes milliseconds and is due: asked after the end of a stream and after [`Watch::share`].
+    /// Work that takes milliseconds to seconds and is due: asked after the end of a stream and after [`Watch::share`].
     fn task(&mut self) -> Option<Task> {
         None
     }
