@@ -1,7 +1,8 @@
 //! Detectors of clustered streams beside one another, all at one false alarm in 1e5 flush groups.
 //!
 //! `cargo run -p sseismo-live-detector --example detector_table`, optionally with a number of runs per
-//! scenario, one of groups per healthy scenario, and names of scenarios: the rows of those alone. Streams come from `data/scenarios` in virtual time, one
+//! scenario, one of groups per healthy scenario, and names of scenarios: the rows of those alone. Streams come
+//! from `data/scenarios` in virtual time, one
 //! after another on one route; time is streaming time.
 //!
 //! Rivals are calibrated on as many healthy groups as are then used to count false alarms; ours learns 200
