@@ -3,17 +3,7 @@
 
 use serde_json::Value;
 
-use super::lab::{Case, Line, Way};
-
-const ANSWERS: &str = "[answer]
-reasoning = { median = 15, sigma = 0.3 }
-output = { median = 6, sigma = 0.3 }
-first-token = \"150ms\"
-first-token-sigma = 0.2
-[[behaviour]]
-kind = \"steady\"
-gap = \"10ms\"
-";
+use super::lab::{BRIEF_ANSWERS, Case, Line, Way};
 
 const LOAD: &str =
     "[load]\narrivals = { rate = 6 }\nsessions = 100000\nprompt = { median = 400, sigma = 0.5 }\n";
@@ -29,8 +19,8 @@ fn reasoning() -> Vec<Line> {
     let case = Case {
         load: LOAD.to_owned(),
         requests: 300,
-        primary: format!("{ANSWERS}[[behaviour]]\nkind = \"endless\"\nlimit = 2000\nshare = 0.1\n"),
-        fallback: ANSWERS.to_owned(),
+        primary: format!("{BRIEF_ANSWERS}[[behaviour]]\nkind = \"endless\"\nlimit = 2000\nshare = 0.1\n"),
+        fallback: BRIEF_ANSWERS.to_owned(),
         policies: "[route.reasoning_budget]\nper_call = 200\nanswer_tokens = 100\nact = ACT\n",
         ..Case::default()
     };
@@ -68,8 +58,8 @@ fn money() -> Vec<Line> {
     let case = Case {
         load: LOAD.to_owned(),
         requests: 200,
-        primary: ANSWERS.to_owned(),
-        fallback: ANSWERS.to_owned(),
+        primary: BRIEF_ANSWERS.to_owned(),
+        fallback: BRIEF_ANSWERS.to_owned(),
         upstreams: "[upstream.prices]\n\"sim-reasoner\" = { input = 1.0, output = 10.0 }\n",
         policies: "[route.cost_ceiling]\nper_hour = 0.05\nact = ACT\n",
         ..Case::default()

@@ -1,24 +1,14 @@
 //! A canary that is worse: of its requests 40 % fail. It gets 10 % of sessions, is held against the others after 20
 //! calls, and is rolled back. Directly means all traffic on the new upstream at once, healthy the old one.
 
-use super::lab::{Case, Line};
-
-const ANSWERS: &str = "[answer]
-reasoning = { median = 15, sigma = 0.3 }
-output = { median = 6, sigma = 0.3 }
-first-token = \"150ms\"
-first-token-sigma = 0.2
-[[behaviour]]
-kind = \"steady\"
-gap = \"10ms\"
-";
+use super::lab::{BRIEF_ANSWERS, Case, Line};
 
 fn case() -> Case {
     Case {
         load: "[load]\narrivals = { rate = 15 }\nsessions = 400\n".to_owned(),
         requests: 900,
-        primary: format!("{ANSWERS}[[behaviour]]\nkind = \"http-error\"\nstatus = 503\nshare = 0.4\n"),
-        fallback: ANSWERS.to_owned(),
+        primary: format!("{BRIEF_ANSWERS}[[behaviour]]\nkind = \"http-error\"\nstatus = 503\nshare = 0.4\n"),
+        fallback: BRIEF_ANSWERS.to_owned(),
         tiers: "[[\"b\"], [\"a\"]]",
         policies: "[route.canary]\nupstream = \"a\"\nact = ACT\nshares = [0.1, 0.25, 1.0]\nleast = 20\ndwell = \"10s\"\n",
         ..Case::default()

@@ -3,17 +3,7 @@
 //!
 //! Window, stall and cooldown are those of the write-ups; the batches come each 20 s.
 
-use super::lab::{Case, Line};
-
-const ANSWERS: &str = "[answer]
-reasoning = { median = 15, sigma = 0.3 }
-output = { median = 6, sigma = 0.3 }
-first-token = \"150ms\"
-first-token-sigma = 0.2
-[[behaviour]]
-kind = \"steady\"
-gap = \"10ms\"
-";
+use super::lab::{BRIEF_ANSWERS, Case, Line};
 
 fn case() -> Case {
     Case {
@@ -25,10 +15,10 @@ sessions = 200
         .to_owned(),
         requests: 1_200,
         primary: format!(
-            "{ANSWERS}[[behaviour]]\nkind = \"concurrency-cooldown\"\ncalls = 6\nwindow = \"3s\"\nstall = \"8s\"\n\
+            "{BRIEF_ANSWERS}[[behaviour]]\nkind = \"concurrency-cooldown\"\ncalls = 6\nwindow = \"3s\"\nstall = \"8s\"\n\
              cooldown = \"5s\"\n"
         ),
-        fallback: ANSWERS.to_owned(),
+        fallback: BRIEF_ANSWERS.to_owned(),
         policies: "[route.deep_concurrency]\npreset = \"write-up\"\nact = ACT\n",
         ..Case::default()
     }

@@ -1,17 +1,7 @@
 //! From its 6th second on the primary answers 503: the relay moves each request on before its client notices, and
 //! leaves the primary alone after the third failure.
 
-use super::lab::{Case, Line};
-
-const ANSWERS: &str = "[answer]
-reasoning = { median = 30, sigma = 0.3 }
-output = { median = 15, sigma = 0.3 }
-first-token = \"150ms\"
-first-token-sigma = 0.2
-[[behaviour]]
-kind = \"steady\"
-gap = \"10ms\"
-";
+use super::lab::{ANSWERS, Case, Line};
 
 fn case() -> Case {
     Case {

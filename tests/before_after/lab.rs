@@ -15,6 +15,28 @@ use sseismo_tests::{Listening, json, run};
 use sseismo_trace::parquet::{Dataset, DatasetWriter, Manifest};
 use sseismo_trace::{Summary, UtcMicros};
 
+/// How a healthy upstream of most rows answers.
+pub(crate) const ANSWERS: &str = "[answer]
+reasoning = { median = 30, sigma = 0.3 }
+output = { median = 15, sigma = 0.3 }
+first-token = \"150ms\"
+first-token-sigma = 0.2
+[[behaviour]]
+kind = \"steady\"
+gap = \"10ms\"
+";
+
+/// How a healthy upstream of most rows answers, with half of the tokens.
+pub(crate) const BRIEF_ANSWERS: &str = "[answer]
+reasoning = { median = 15, sigma = 0.3 }
+output = { median = 6, sigma = 0.3 }
+first-token = \"150ms\"
+first-token-sigma = 0.2
+[[behaviour]]
+kind = \"steady\"
+gap = \"10ms\"
+";
+
 /// What a scenario needs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Case {

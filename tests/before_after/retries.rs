@@ -1,17 +1,7 @@
 //! The primary refuses a third of all requests with 503 and Retry-After, and clients ask again up to 4 times.
 //! Behind the relay a client asks once.
 
-use super::lab::{Case, Line};
-
-const ANSWERS: &str = "[answer]
-reasoning = { median = 30, sigma = 0.3 }
-output = { median = 15, sigma = 0.3 }
-first-token = \"150ms\"
-first-token-sigma = 0.2
-[[behaviour]]
-kind = \"steady\"
-gap = \"10ms\"
-";
+use super::lab::{ANSWERS, Case, Line};
 
 fn case() -> Case {
     Case {

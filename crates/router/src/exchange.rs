@@ -100,6 +100,23 @@ pub(crate) struct Answer {
     pub(crate) noted: Noted,
 }
 
+impl Answer {
+    /// What was held, with nothing after it, and nobody has looked into it.
+    fn unread(head: response::Parts, held: Vec<Bytes>, noted: Noted) -> Self {
+        Self {
+            head,
+            held,
+            body: None,
+            reading: None,
+            summary: None,
+            check: ContentCheck::NotChecked,
+            expected: None,
+            strip: false,
+            noted,
+        }
+    }
+}
+
 /// What one attempt came to.
 #[derive(Debug)]
 enum Came {
@@ -413,18 +430,7 @@ impl Start {
     /// An answer that nobody can read: it is passed on as it is.
     fn unread(self) -> Came {
         let Self { head, body, noted, .. } = self;
-        let (held, body) = (Vec::new(), Some(body));
-        let answer = Answer {
-            head,
-            held,
-            body,
-            reading: None,
-            summary: None,
-            check: ContentCheck::NotChecked,
-            expected: None,
-            strip: false,
-            noted,
-        };
+        let answer = Answer { body: Some(body), ..Answer::unread(head, Vec::new(), noted) };
         Came::Answer(Box::new(answer), None)
     }
 
@@ -445,18 +451,8 @@ impl Start {
         if outcome.goes_on() {
             return Came::Failed(outcome, Some(Box::new((head, bytes.freeze()))));
         }
-        let (held, summary) = (vec![bytes.freeze()], Some(Summary::default()));
-        let answer = Answer {
-            head,
-            held,
-            body: None,
-            reading: None,
-            summary,
-            check: ContentCheck::NotChecked,
-            expected: None,
-            strip: false,
-            noted,
-        };
+        let summary = Some(Summary::default());
+        let answer = Answer { summary, ..Answer::unread(head, vec![bytes.freeze()], noted) };
         Came::Answer(Box::new(answer), Some(outcome))
     }
 
@@ -509,15 +505,11 @@ impl Start {
         let (held, reading) = hold.commit();
         let Self { head, body, strip, noted, expected, .. } = self;
         let answer = Answer {
-            head,
-            held,
             body: Some(body),
             reading: Some(reading),
-            summary: None,
-            check: ContentCheck::NotChecked,
             expected: expected.map(|(expected, _)| expected),
             strip,
-            noted,
+            ..Answer::unread(head, held, noted)
         };
         Came::Answer(Box::new(answer), None)
     }
@@ -562,8 +554,7 @@ impl Start {
             }
         }
         noted.close();
-        let (summary, expected) = (Some(summary), None);
-        let answer = Answer { head, held, body: None, reading: None, summary, check, expected, strip, noted };
+        let answer = Answer { summary: Some(summary), check, strip, ..Answer::unread(head, held, noted) };
         Came::Answer(Box::new(answer), Some(outcome))
     }
 }

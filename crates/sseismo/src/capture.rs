@@ -13,7 +13,7 @@ use sseismo_trace::{Dim, Outcome};
 
 use crate::exit::End;
 use crate::recording::{Recording, tell};
-use crate::relay::secret;
+use crate::sending::Sending;
 use crate::show;
 
 mod row;
@@ -42,18 +42,8 @@ pub(crate) struct Args {
     /// How many requests may be open at once.
     #[arg(long, default_value_t = 1, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=1024))]
     concurrency: u16,
-    /// Environment variable that holds the API key.
-    #[arg(long, value_name = "NAME")]
-    key_env: Option<String>,
-    /// Send this header, too.
-    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = parse_header)]
-    headers: Vec<(String, String)>,
-    /// Refuse to send more requests than this without --yes.
-    #[arg(long, default_value_t = 20, value_name = "N")]
-    budget: usize,
-    /// Send them all the same.
-    #[arg(long)]
-    yes: bool,
+    #[command(flatten)]
+    sending: Sending,
     /// Print one JSON document (schema `sseismo.report/1`) instead of tables.
     #[arg(long)]
     json: bool,
@@ -66,11 +56,11 @@ pub(crate) struct Args {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> anyhow::Result<End> {
-    if args.repeat > args.budget && !args.yes {
+    if args.sending.refuses(args.repeat) {
         bail!(
             "{} requests are more than the budget of {}: raise --budget or add --yes",
             args.repeat,
-            args.budget
+            args.sending.budget
         );
     }
     let body = std::fs::read(&args.body).with_context(|| format!("cannot read {}", args.body.display()))?;
@@ -82,8 +72,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<End> {
             error.column()
         )
     })?;
-    let key = args.key_env.as_deref().map(secret).transpose()?;
-    let probe = Probe::new(&args.url, body, key.as_deref(), &args.headers)?;
+    let key = args.sending.key()?;
+    let probe = Probe::new(&args.url, body, key.as_deref(), &args.sending.headers)?;
     let (records, error) = send(args, probe)?;
     if records.is_empty() {
         bail!("nothing was recorded: the path of {} is none of an API that is known", args.url);
@@ -176,9 +166,4 @@ fn judge(args: &Args, records: &[Record]) -> anyhow::Result<()> {
         show::report(&mut out, &report)?;
     }
     Ok(())
-}
-
-pub(crate) fn parse_header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once(':').ok_or_else(|| "expected NAME: VALUE".to_owned())?;
-    Ok((name.trim().to_owned(), value.trim().to_owned()))
 }

@@ -23,6 +23,8 @@ mod relay;
 mod replay;
 #[cfg(feature = "relay")]
 mod restore;
+#[cfg(all(feature = "relay", feature = "analyze"))]
+mod sending;
 #[cfg(feature = "analyze")]
 mod show;
 #[cfg(feature = "simulate")]

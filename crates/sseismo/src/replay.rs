@@ -19,7 +19,7 @@ use crate::analyze::print_json;
 use crate::exit::End;
 use crate::reading::Reading;
 use crate::recording::{Recording, Running, parse_time, tell};
-use crate::relay::secret;
+use crate::sending::Sending;
 
 mod report;
 
@@ -80,18 +80,8 @@ pub(crate) struct Args {
     /// What the texts are drawn from.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Environment variable that holds the API key.
-    #[arg(long, value_name = "NAME")]
-    key_env: Option<String>,
-    /// Send this header, too.
-    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = crate::capture::parse_header)]
-    headers: Vec<(String, String)>,
-    /// Refuse to send more requests than this without --yes; those of --retries count.
-    #[arg(long, default_value_t = 20, value_name = "N")]
-    budget: usize,
-    /// Send them all the same.
-    #[arg(long)]
-    yes: bool,
+    #[command(flatten)]
+    sending: Sending,
     /// Print one JSON document (schema `sseismo.replay/1`) instead of a table.
     #[arg(long)]
     json: bool,
@@ -107,7 +97,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<End> {
     if args.out.is_none() && args.recording.needs_folder() {
         bail!("how to record was said, but not where: name a folder with --out");
     }
-    let key = args.key_env.as_deref().map(secret).transpose()?;
+    let key = args.sending.key()?;
     let mut reading = Reading::new(&args.paths, import::Options::default())?;
     let mut left_out = LeftOut::default();
     let mut shapes = Vec::new();
@@ -143,7 +133,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<End> {
         most_tokens: args.max_tokens,
     };
     let planned = shapes.len();
-    let open_loop = OpenLoop::new(&args.to, shapes, key.as_deref(), &args.headers, pace)?;
+    let open_loop = OpenLoop::new(&args.to, shapes, key.as_deref(), &args.sending.headers, pace)?;
     let lasts = open_loop.lasts();
     if !left_out.is_empty() {
         tell(&format!("left out: {}", left_out.told()));
@@ -154,10 +144,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<End> {
 
 fn within_budget(args: &Args, requests: usize) -> anyhow::Result<()> {
     let most = requests.saturating_mul(args.retries as usize + 1);
-    if most > args.budget && !args.yes {
+    if args.sending.refuses(most) {
         bail!(
             "up to {most} requests are more than the budget of {}: raise --budget, add --yes, or send fewer with --limit",
-            args.budget
+            args.sending.budget
         );
     }
     Ok(())

@@ -10,6 +10,11 @@ use crate::outcome::{Failure, FailureKind, Outcome};
 
 const BAD: Outcome = Outcome::Failed(Failure { kind: FailureKind::Cut, retry_after: None });
 
+/// A chat call of a session.
+fn ask_of(session: u64) -> Ask<'static> {
+    Ask { model: "m", api: Some(sseismo_trace::Api::Chat), session: Some(session), ..Ask::default() }
+}
+
 /// A router over `a`, then `b`; `c` shares the first tier where it is named.
 fn router(signals: &str, tiers: &str, now: Instant) -> Arc<Router> {
     let mut text = format!("[signals]\n{signals}\n");
@@ -63,8 +68,7 @@ fn fail(router: &Router, count: u32, now: Instant) {
 fn to_a(router: &Arc<Router>, now: Instant) -> (u32, usize, usize) {
     let (mut calls, mut told, mut would) = (0, 0, 0);
     for session in 0..1_000 {
-        let ask =
-            Ask { model: "m", api: Some(sseismo_trace::Api::Chat), session: Some(session), ..Ask::default() };
+        let ask = ask_of(session);
         let mut plan = router.candidates(&ask, now).unwrap();
         let attempt = plan.next(now).unwrap();
         calls += u32::from(&*attempt.upstream.name == "a");
@@ -159,8 +163,7 @@ fn a_session_that_was_moved_stays_moved() {
     fail(&router, 30, now);
     onset(&router, BURST, now);
     let first = |session, now| {
-        let ask =
-            Ask { model: "m", api: Some(sseismo_trace::Api::Chat), session: Some(session), ..Ask::default() };
+        let ask = ask_of(session);
         router.candidates(&ask, now).unwrap().next(now).unwrap().upstream.name.clone()
     };
     let before: Vec<_> = (0..200).map(|session| first(session, now)).collect();
@@ -209,13 +212,7 @@ fn spilling_moves_the_calls_that_the_signal_is_about_and_keeps_the_floor() {
     fail(&router, 30, now);
     onset(&router, Detail::SizeWindow { lo: 150, hi: 220 }, now);
     let first = |session, tokens| {
-        let ask = Ask {
-            model: "m",
-            api: Some(sseismo_trace::Api::Chat),
-            session: Some(session),
-            prompt_tokens: Some(tokens),
-            ..Ask::default()
-        };
+        let ask = Ask { prompt_tokens: Some(tokens), ..ask_of(session) };
         router.candidates(&ask, now).unwrap().next(now).unwrap().upstream.name.clone()
     };
     let stay = |tokens| (0..1_000).filter(|session| &*first(*session, tokens) == "a").count();
@@ -231,13 +228,7 @@ fn a_limit_holds_deep_calls_back_while_so_many_are_in_flight() {
     fail(&router, 30, now);
     onset(&router, Detail::Concurrency { calls: 9, window_s: 4.0 }, now);
     let go = |effort| {
-        let ask = Ask {
-            model: "m",
-            api: Some(sseismo_trace::Api::Chat),
-            effort: Some(effort),
-            session: Some(5),
-            ..Ask::default()
-        };
+        let ask = Ask { effort: Some(effort), ..ask_of(5) };
         router.candidates(&ask, now).unwrap().next(now).unwrap()
     };
     let names = |attempts: &[crate::choice::Attempt]| {
@@ -316,8 +307,7 @@ fn the_fallbacks_cap_stands_above_signals() {
     onset(&router, BURST, now);
     let mut held = Vec::new();
     for session in 0..200 {
-        let ask =
-            Ask { model: "m", api: Some(sseismo_trace::Api::Chat), session: Some(session), ..Ask::default() };
+        let ask = ask_of(session);
         held.push(router.candidates(&ask, now).unwrap().next(now).unwrap());
     }
     assert_eq!(held.iter().filter(|attempt| &*attempt.upstream.name == "b").count(), 3);
@@ -356,14 +346,7 @@ fn every_effect_is_told_and_not_done_while_it_only_observes() {
             assert!(!onset(&router, detail, now).acted);
             let (mut held, mut would, mut done) = (Vec::new(), 0, 0);
             for session in 0..100 {
-                let ask = Ask {
-                    model: "m",
-                    api: Some(sseismo_trace::Api::Chat),
-                    effort: Some("high"),
-                    prompt_tokens: Some(100),
-                    session: Some(session),
-                    ..Ask::default()
-                };
+                let ask = Ask { effort: Some("high"), prompt_tokens: Some(100), ..ask_of(session) };
                 let mut plan = router.candidates(&ask, now).unwrap();
                 held.push(plan.next(now).unwrap());
                 (would, done) = (would + plan.would_have().len(), done + plan.told().len());
@@ -444,14 +427,7 @@ fn storm_call(router: &Arc<Router>, session: u64, now: Instant) -> crate::choice
         body: b"{}",
     };
     let considered = router.consider(&known, now).unwrap();
-    let ask = Ask {
-        model: "m",
-        api: Some(sseismo_trace::Api::Chat),
-        effort: Some("high"),
-        prompt_tokens: Some(100),
-        session: Some(session),
-        ..Ask::default()
-    };
+    let ask = Ask { effort: Some("high"), prompt_tokens: Some(100), ..ask_of(session) };
     let mut plan = router.candidates(&ask, now).unwrap();
     plan.heed(&considered.advised);
     let attempt = plan.next(now).unwrap();

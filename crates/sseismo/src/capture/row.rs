@@ -6,7 +6,9 @@
 use std::io::{self, Write};
 
 use sseismo_capture::tap::Record;
-use sseismo_trace::{Delta, Outcome};
+use sseismo_trace::Delta;
+
+use crate::sending;
 
 /// Reads closer than this are one flush (measured: only 1.6 % of gaps lie between 0.1 and 1 ms).
 const MERGE_US: i64 = 1_000;
@@ -53,7 +55,7 @@ impl Table {
             out,
             "{:>4} {:>10} {:>8} {:>9} {:>8} {:>9} {:>9} {:>9}  {}",
             self.rows,
-            outcome(summary.outcome),
+            sending::outcome(summary.outcome),
             ms(first.map(|t| t.0)),
             ms(summary.t_first_output.map(|t| t.0)),
             ms(quantile(&mut gaps, 50)),
@@ -101,18 +103,6 @@ fn quantile(values: &mut [i64], percent: usize) -> Option<i64> {
 
 fn ms(us: Option<i64>) -> String {
     us.map_or("-".to_owned(), |us| format!("{}.{}", us / 1_000, us.rem_euclid(1_000) / 100))
-}
-
-fn outcome(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Completed => "completed",
-        Outcome::Incomplete => "incomplete",
-        Outcome::Failed => "failed",
-        Outcome::Truncated => "truncated",
-        Outcome::ClientGone => "cut off",
-        Outcome::Timeout => "timeout",
-        Outcome::Unknown => "unknown",
-    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use sseismo_capture::shape::Shapeless;
 use sseismo_capture::tap::{Record, Tally};
 use sseismo_trace::Outcome;
 
+use crate::sending;
+
 /// Recorded streams that were not sent again, by reason.
 #[derive(Debug, Default, Serialize)]
 #[serde(transparent)]
@@ -94,7 +96,7 @@ impl Report {
         for record in records {
             let status = record.summary.status.map_or("none".to_owned(), |status| status.to_string());
             *statuses.entry(status).or_default() += 1;
-            *outcomes.entry(outcome(record.summary.outcome)).or_default() += 1;
+            *outcomes.entry(sending::outcome(record.summary.outcome)).or_default() += 1;
         }
         let first = |record: &Record| {
             let summary = &record.summary;
@@ -159,18 +161,6 @@ fn ms(times: &Times) -> String {
     };
     let all = [one("p50", times.p50), one("p90", times.p90), one("p99", times.p99), one("max", times.max)];
     format!("{} (n = {})", all.into_iter().flatten().collect::<Vec<_>>().join(", "), times.n)
-}
-
-fn outcome(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Completed => "completed",
-        Outcome::Incomplete => "incomplete",
-        Outcome::Failed => "failed",
-        Outcome::Truncated => "truncated",
-        Outcome::ClientGone => "cut off",
-        Outcome::Timeout => "timeout",
-        Outcome::Unknown => "unknown",
-    }
 }
 
 #[cfg(test)]
