@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
-use sseismo_tests::{data, json, root, run};
+use sseismo_tests::{copy, data, json, root, run};
 
 /// Verdict, number of observations and cause, by signature and model.
 type Verdicts = BTreeMap<(String, String), (String, u64, Value)>;
@@ -50,6 +50,23 @@ fn the_committed_dataset_is_the_import_of_its_sources() {
     assert!(!dataset.join("dataset.key").exists(), "the key of the hashes is not published");
     let bytes: u64 = sizes(&dataset).iter().sum();
     assert!(bytes < 1_500_000, "{bytes} bytes in {}", root().join("data/traces/timing").display());
+}
+
+/// Its parts say what they held, so that a file which is gone is not taken for streams without events.
+#[test]
+fn what_is_gone_from_the_committed_dataset_is_noticed() {
+    let (dataset, folder) = (data("traces/timing"), tempfile::tempdir().expect("a folder"));
+    copy(&dataset.join("streams"), &folder.path().join("streams"));
+    std::fs::copy(dataset.join("dataset.json"), folder.path().join("dataset.json")).expect("copied");
+    let (whole, torn) = (input(&dataset), input(folder.path()));
+    assert_eq!(whole["skipped"], serde_json::json!({}));
+    assert_eq!(torn["skipped"]["stream-without-its-events"], whole["streams"]);
+    assert!(torn["error"].as_str().expect("an error").contains("is missing: it held"), "{}", torn["error"]);
+}
+
+/// What a report says of its only input.
+fn input(path: &Path) -> Value {
+    json(&["analyze".as_ref(), "--json".as_ref(), path.as_os_str()])["inputs"][0].clone()
 }
 
 fn sizes(folder: &Path) -> Vec<u64> {

@@ -22,6 +22,23 @@ pub fn data(path: &str) -> PathBuf {
     root().join("data").join(path)
 }
 
+/// Copies a folder with all that it holds.
+///
+/// # Panics
+/// When something cannot be read or written.
+pub fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a folder");
+    for entry in std::fs::read_dir(from).expect("a folder") {
+        let entry = entry.expect("an entry");
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            std::fs::copy(entry.path(), to).expect("a copy");
+        }
+    }
+}
+
 /// The built binary, run in the workspace's root with no home folder to read by accident.
 ///
 /// # Panics

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use sseismo_tests::{Peer, data, json, needs, root};
+use sseismo_tests::{Peer, copy, data, json, needs, root};
 
 const NEEDS: Peer = Peer::Python("notebook", &["polars", "matplotlib", "nbconvert", "ipykernel"]);
 /// What the notebook's last cell prints its figures behind.
@@ -80,17 +80,4 @@ fn figures(cells: &[Vec<Value>]) -> Value {
     let lines = cells.iter().flatten().filter_map(|output| output["text"].as_array()).flatten();
     let line = lines.filter_map(|line| line.as_str()?.strip_prefix(FIGURES)).next_back();
     serde_json::from_str(line.expect("the notebook prints its figures")).expect("figures are JSON")
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).expect("a folder");
-    for entry in std::fs::read_dir(from).expect("a folder") {
-        let entry = entry.expect("an entry");
-        let to = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy(&entry.path(), &to);
-        } else {
-            std::fs::copy(entry.path(), to).expect("a copy");
-        }
-    }
 }
