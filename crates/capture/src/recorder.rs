@@ -188,6 +188,8 @@ pub struct Recorder {
     /// When a failed write is tried again.
     write_again: Micros,
     live: HashMap<u64, Live>,
+    /// Streams that began since the last block. One that ends before the next is stored once.
+    fresh: HashMap<u64, Summary>,
     rotated: VecDeque<(PartName, PathBuf)>,
     left_over: Option<PathBuf>,
     compaction: Option<JoinHandle<Result<Done, Error>>>,
@@ -231,6 +233,7 @@ impl Recorder {
             waiting: Vec::new(),
             write_again: now.monotonic,
             live: HashMap::new(),
+            fresh: HashMap::new(),
             rotated: VecDeque::new(),
             left_over: None,
             compaction: None,
@@ -252,7 +255,7 @@ impl Recorder {
     /// never ends.
     pub fn begin(&mut self, summary: &Summary) {
         self.live.insert(summary.stream_id, Live::default());
-        self.push(&Entry::Begin(Box::new(summary.clone())));
+        self.fresh.insert(summary.stream_id, summary.clone());
     }
 
     /// An event of a stream that has begun.
@@ -308,6 +311,7 @@ impl Recorder {
     pub fn finish(&mut self, summary: Summary, anomalous: bool) {
         let stream_id = summary.stream_id;
         let live = self.live.remove(&stream_id).unwrap_or_default();
+        self.fresh.remove(&stream_id);
         if let Some(flush) = live.flush {
             self.push(&Entry::Delta(stream_id, flush));
         }
@@ -369,6 +373,9 @@ impl Recorder {
     /// Writes what waits in one block.
     fn flush(&mut self) {
         let mut block = std::mem::take(&mut self.block);
+        for (_, begun) in self.fresh.drain() {
+            block.push(&Entry::Begin(Box::new(begun)));
+        }
         for entry in &self.waiting {
             entry.encode(&mut block.payload);
         }

@@ -28,6 +28,7 @@ mod connector;
 mod decompress;
 mod lag;
 mod ledger;
+mod numeric;
 mod observer;
 mod open_loop;
 mod probe;
@@ -45,12 +46,12 @@ mod wire;
 pub use anomaly::is_anomalous;
 pub use body::TapBody;
 pub use connector::ConnectError;
+pub use numeric::prompt_numeric_share;
 pub use observer::{Exchange, Hash, Keep, Note, Observer, RawPiece, Record};
 pub use open_loop::{OpenLoop, Pace, Tally};
 pub use probe::{BadProbe, Probe};
 #[cfg(feature = "record")]
 pub use recording::{open, record};
-pub use request::prompt_numeric_share;
 pub use sent::SentBody;
 
 /// Idle connections are closed after this long; most servers close theirs after 60 s or more.

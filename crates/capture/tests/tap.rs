@@ -87,7 +87,7 @@ fn moments(record: &Record) -> Vec<i64> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_consumer_does_not_move_the_stamps() {
     let mut worst = Vec::new();
-    for _attempt in 0..4 {
+    for _attempt in 0..8 {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/v1/chat/completions", listener.local_addr().unwrap());
         let (observer, notes) = Observer::new(Arc::new(|_: &str, _: &[u8]| 0), Keep::default());
@@ -115,7 +115,7 @@ async fn a_slow_consumer_does_not_move_the_stamps() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nor_does_it_over_http2() {
     let mut worst = Vec::new();
-    for _attempt in 0..4 {
+    for _attempt in 0..8 {
         let (address, source) = http2_source().await;
         let url = format!("http://{address}/v1/chat/completions");
         let (observer, notes) = Observer::new(Arc::new(|_: &str, _: &[u8]| 0), Keep::default());

@@ -1,9 +1,9 @@
 //! What `sseismo relay --observe` costs beside a bare hyper proxy: same source, same client, one run.
 //!
 //! ```text
-//! cargo build --release -p sseismo -p sseismo-router --no-default-features \
+//! cargo build --profile dist -p sseismo -p sseismo-router --no-default-features \
 //!     --features sseismo/relay,sseismo-router/relay --bin sseismo --example tap_bench
-//! target/release/examples/tap_bench
+//! target/dist/examples/tap_bench
 //! ```
 //!
 //! For each row a fresh source and a fresh proxy are started as processes of their own; this process is

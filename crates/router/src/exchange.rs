@@ -29,7 +29,7 @@ use crate::access::{Open, PassedOver, Tried};
 use crate::affinity::{Learner, paths};
 use crate::choice::{Attempt, Plan, Router, Stop};
 use crate::clock;
-use crate::hold::{Ended, Hold, Reading, Verdict};
+use crate::hold::{Ended, Hold, Reading, Verdict, error_in};
 use crate::link::Links;
 use crate::metrics::{InFlight, Metrics};
 use crate::outcome::{FailureKind, Incapable, Limit, LimitKind, Outcome};
@@ -526,14 +526,12 @@ impl Start {
 
     /// The body ended while it was held.
     fn ended(self, hold: Hold) -> Came {
-        let event = hold.error();
         let streamed = hold.is_streamed();
         let (ended, summary, held, text) = hold.end();
         let outcome = match ended {
             Ended::Well => Outcome::Good,
-            Ended::Error => {
-                event.map_or_else(|| FailureKind::ErrorFrame.into(), |event| Outcome::of_event(&event))
-            }
+            Ended::Error => error_in(&held.concat())
+                .map_or_else(|| FailureKind::ErrorFrame.into(), |event| Outcome::of_event(&event)),
             Ended::Empty => FailureKind::Empty.into(),
             Ended::Early => FailureKind::Cut.into(),
         };

@@ -6,13 +6,15 @@
 //! the listening socket are read at the start only.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use notify::event::ModifyKind;
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -202,26 +204,34 @@ async fn hung_up(hangup: &mut Option<tokio::signal::unix::Signal>) -> Option<()>
 struct Watches {
     watcher: Option<RecommendedWatcher>,
     folders: BTreeSet<PathBuf>,
+    names: Arc<Mutex<BTreeSet<OsString>>>,
 }
 
 impl Watches {
     fn new(changed: &Arc<Notify>) -> Self {
         let changed = changed.clone();
+        let names = Arc::<Mutex<BTreeSet<OsString>>>::default();
+        let ours = Arc::clone(&names);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            if event.is_ok_and(|event| !event.kind.is_access()) {
+            let concerns =
+                |event: &notify::Event| concerns(event, &ours.lock().unwrap_or_else(PoisonError::into_inner));
+            if event.is_ok_and(|event| concerns(&event)) {
                 changed.notify_one();
             }
         });
         if let Err(error) = &watcher {
             tracing::warn!("files cannot be watched ({error}); they are looked at every {LOOK:?}");
         }
-        Self { watcher: watcher.ok(), folders: BTreeSet::new() }
+        Self { watcher: watcher.ok(), folders: BTreeSet::new(), names }
     }
 
     /// Watches the folders of all these files, as far as it can.
     fn cover(&mut self, path: &Path, files: &[PathBuf]) {
         let Some(watcher) = &mut self.watcher else { return };
         for file in files.iter().map(PathBuf::as_path).chain([path]) {
+            if let Some(name) = file.file_name() {
+                self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+            }
             let folder = match file.parent() {
                 Some(folder) if !folder.as_os_str().is_empty() => folder,
                 _ => Path::new("."),
@@ -235,6 +245,17 @@ impl Watches {
                 );
             }
         }
+    }
+}
+
+/// Whether what happened in a watched folder may have changed one of our files. Whatever comes, goes or gets a new
+/// name may be what a link of ours points to; writing to a file that is not ours, a log say, is nothing.
+fn concerns(event: &notify::Event, names: &BTreeSet<OsString>) -> bool {
+    let is_ours = |path: &PathBuf| path.file_name().is_some_and(|name| names.contains(name));
+    match event.kind {
+        EventKind::Access(_) => false,
+        EventKind::Modify(ModifyKind::Data(_)) => event.paths.iter().any(is_ours),
+        _ => true,
     }
 }
 

@@ -146,7 +146,8 @@ async fn connection<F, R, B>(
     let service = service_fn(move |request: Request<Incoming>| {
         requests.fetch_add(1, Ordering::Relaxed);
         let busy = patience.request(request.version() == Version::HTTP_2);
-        let answered = answer(request);
+        // Boxed: hyper keeps room for the future itself for as long as the connection lives.
+        let answered = Box::pin(answer(request));
         async move { Ok::<_, Infallible>(answered.await.map(|body| busy.until_end_of(body))) }
     });
     let mut builder = Builder::new(TokioExecutor::new());
@@ -164,8 +165,8 @@ async fn connection<F, R, B>(
         .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING);
-    let connection = builder.serve_connection(io, service);
-    tokio::pin!(connection);
+    // Boxed once rather than moved from place to place in this future, which would be twice as large.
+    let mut connection = Box::pin(builder.serve_connection(io, service));
     // A connection ends with an error when the client leaves in the middle; the record says so.
     tokio::select! {
         _ = connection.as_mut() => return drop(place),

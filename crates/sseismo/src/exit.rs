@@ -9,8 +9,10 @@ pub(crate) enum End {
     /// All is well.
     Fine,
     /// A signature that `--fail-on` names was found.
+    #[cfg(feature = "analyze")]
     Found,
     /// Results were printed, but part of the input was bad; the reasons are on stderr already.
+    #[cfg(any(feature = "analyze", feature = "vote"))]
     BadInput,
 }
 
@@ -18,7 +20,9 @@ pub(crate) enum End {
 pub(crate) fn code(outcome: anyhow::Result<End>) -> ExitCode {
     match outcome {
         Ok(End::Fine) => ExitCode::SUCCESS,
+        #[cfg(feature = "analyze")]
         Ok(End::Found) => ExitCode::from(1),
+        #[cfg(any(feature = "analyze", feature = "vote"))]
         Ok(End::BadInput) => ExitCode::from(2),
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         // Only writes to stdout are passed on without a word of their own.

@@ -73,6 +73,7 @@ impl Recording {
 
     /// Starts recording to the dataset at `folder`, or observing without a record when there is none; `each`
     /// gets every finished stream that is recorded, `warn` each new trouble and `None` when it is over.
+    #[cfg(feature = "analyze")]
     pub(crate) fn start(
         &self,
         folder: Option<&Path>,

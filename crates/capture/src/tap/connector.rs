@@ -91,7 +91,7 @@ impl Connector {
         let connector = TlsConnector::from(Arc::clone(&self.tls));
         let tls = connector.connect(name, pumped).await.map_err(failed)?;
         let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-        Ok(Tapped::new(Io::tls(tls), http2, ledger))
+        Ok(Tapped::new(Io::Tls(Box::new(tls)), http2, ledger))
     }
 }
 

@@ -16,11 +16,16 @@ use std::sync::{Mutex, PoisonError};
 use sseismo_trace::{Micros, Read, UtcMicros};
 
 use super::shadow::{Dechunked, Run, Shadow};
+use super::tcp::{self, Tcp};
 use crate::clock;
 
 /// Reads kept for streams that have not ended: a day of a stream of three events a second. Beyond it the
 /// oldest are forgotten.
 const MAX_READS: usize = 1 << 18;
+
+/// Streams that end within this time of each other on one connection share what the kernel said of it, µs. To ask
+/// costs as much as to decode a short answer; a smoothed round-trip time moves more slowly than this.
+const TCP_FRESH: i64 = 100_000;
 
 /// The record of one connection.
 #[derive(Debug)]
@@ -42,6 +47,8 @@ struct State {
     /// The first reads that streams which have not ended need, with how many share it.
     open: BTreeMap<u32, u32>,
     served: bool,
+    /// What the kernel said, and when.
+    tcp: Option<(Micros, Option<Tcp>)>,
 }
 
 impl State {
@@ -175,5 +182,17 @@ impl Ledger {
             state.forget();
             reads
         })
+    }
+
+    /// What the kernel knows of the connection `now`, or knew up to [`TCP_FRESH`] before.
+    pub(crate) fn tcp(&self, now: Micros) -> Option<Tcp> {
+        let known = self.with(|state| state.tcp);
+        if let Some((_, tcp)) = known.filter(|(at, _)| now.since(*at).0 < TCP_FRESH) {
+            return tcp;
+        }
+        let (local, peer) = self.local.zip(self.peer)?;
+        let tcp = tcp::ask(local, peer);
+        self.with(|state| state.tcp = Some((now, tcp)));
+        tcp
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::Response;
 use hyper::body::{Body, Incoming};
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use hyper::http::request;
 use sseismo_trace::{
     Attribution, Chunk, ContentCheck, Delta, Kind, Micros, Outcome, Read, Stream, Summary, TimeSource,
@@ -31,7 +31,7 @@ use super::body::{End, Piece, TapBody, Watch, split_at_blank_line};
 use super::decompress::Decompressor;
 use super::sent::{Sent, SentBody};
 use super::wire::Handle;
-use super::{request as asked, response as answered, tcp};
+use super::{request as asked, response as answered};
 use crate::answer::{Answer, Head, Words};
 use crate::clock;
 
@@ -191,7 +191,7 @@ impl Observer {
             draft: Some(Draft {
                 started: clock::now(),
                 path: head.uri.path().to_owned(),
-                headers: head.headers.clone(),
+                kept: asked::Kept::of(&head.headers),
                 sent: Arc::default(),
                 summary,
                 at_end: AtEnd::default(),
@@ -231,7 +231,7 @@ pub struct Exchange {
 struct Draft {
     started: Micros,
     path: String,
-    headers: HeaderMap,
+    kept: asked::Kept,
     sent: Arc<Sent>,
     summary: Summary,
     at_end: AtEnd,
@@ -264,7 +264,7 @@ impl Draft {
     /// Adds what the request's body says.
     fn read_request(&mut self, observer: &Observer) {
         let Some((bytes, copy)) = self.sent.take() else { return };
-        asked::from_body(&self.headers, bytes, copy.as_deref(), &*observer.0.hash, &mut self.summary);
+        asked::from_body(&self.kept, bytes, copy.as_deref(), &*observer.0.hash, &mut self.summary);
     }
 }
 
@@ -431,7 +431,7 @@ async fn analyse(observer: Observer, mut draft: Draft, mut watch: Watch, media: 
     if let Some(handle) = &watch.handle {
         let ledger = &handle.ledger;
         record.reads = ledger.finish(body.needs, body.last_read);
-        if let Some(tcp) = ledger.local.zip(ledger.peer).and_then(|(local, peer)| tcp::ask(local, peer)) {
+        if let Some(tcp) = ledger.tcp(clock::now()) {
             record.summary.tcp_rtt_us = Some(tcp.rtt_us);
             record.summary.tcp_retrans = Some(tcp.retrans);
         }

@@ -30,9 +30,6 @@ use crate::clock;
 /// Bytes that one connection may hold for a reader that does not come: about a thousand events.
 pub(crate) const QUEUE_BYTES: usize = 256 * 1024;
 
-/// Bytes asked for in one read: the largest TLS record.
-pub(super) const READ_BYTES: usize = 16 * 1024;
-
 #[derive(Debug, Default)]
 struct Queue {
     chunks: VecDeque<Chunk>,
@@ -97,7 +94,7 @@ pub(crate) fn start(stream: TcpStream, ledger: Arc<Ledger>, lag: Arc<Lag>) -> Pu
 }
 
 async fn run(half: OwnedReadHalf, shared: Arc<Shared>, ledger: Arc<Ledger>, lag: Arc<Lag>) {
-    let mut reader = Reader::new(READ_BYTES);
+    let mut reader = Reader::default();
     loop {
         let idle = wait_for_room(&shared).await;
         match reader.read(half.as_ref()).await {
@@ -115,10 +112,9 @@ async fn run(half: OwnedReadHalf, shared: Arc<Shared>, ledger: Arc<Ledger>, lag:
                         ..Read::default()
                     },
                 );
-                let bytes = Bytes::copy_from_slice(got.bytes);
                 shared.wake(|queue| {
-                    queue.bytes += bytes.len();
-                    queue.chunks.push_back(Chunk { read, at, bytes });
+                    queue.bytes += got.bytes.len();
+                    queue.chunks.push_back(Chunk { read, at, bytes: got.bytes });
                 });
             }
             Err(error) => return shared.wake(|queue| queue.end = Some(Err(error.kind()))),

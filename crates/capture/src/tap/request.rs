@@ -13,7 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use sseismo_trace::Summary;
 
-use super::decompress;
+use super::{decompress, numeric};
 use crate::dialect;
 
 /// Prompt tokens per byte of request body, until a model's own ratio is learned from reported usage.
@@ -25,30 +25,25 @@ const CREDENTIALS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog
 /// Headers that name a session or thread.
 const SESSIONS: [&str; 4] = ["thread-id", "session-id", "x-session-affinity", "x-claude-code-session-id"];
 
-/// Body keys that hold what the model reads.
-const PROMPTS: [&str; 8] =
-    ["messages", "input", "instructions", "system", "contents", "systemInstruction", "prompt", "message"];
-
-/// Keys under a prompt whose strings are no prompt text.
-const NOT_TEXT: [&str; 14] = [
-    "type",
-    "role",
-    "id",
-    "encrypted_content",
-    "data",
-    "url",
-    "image_url",
-    "file_data",
-    "signature",
-    "status",
-    "call_id",
-    "tool_call_id",
-    "internal_chat_message_metadata_passthrough",
-    "cache_control",
-];
-
 /// A keyed hash of a value in a domain: the same in one dataset, meaningless outside it.
 pub(crate) type Hash<'a> = &'a dyn Fn(&str, &[u8]) -> u64;
+
+/// What of a head is needed until the body has been sent. The head itself would hold on to the buffer that it was
+/// read into for as long as the answer lasts.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    encoding: Option<String>,
+    /// Bytes that name the turn, where a client says so.
+    turn: Option<Vec<u8>>,
+}
+
+impl Kept {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let encoding = headers.get(CONTENT_ENCODING).and_then(|value| value.to_str().ok());
+        let turn = headers.get("x-codex-turn-metadata").or_else(|| headers.get("x-turn-id"));
+        Self { encoding: encoding.map(str::to_owned), turn: turn.map(|turn| turn.as_bytes().to_vec()) }
+    }
+}
 
 /// What the head says.
 pub(crate) fn from_head(head: &request::Parts, hash: Hash<'_>, summary: &mut Summary) {
@@ -66,14 +61,8 @@ pub(crate) fn from_head(head: &request::Parts, hash: Hash<'_>, summary: &mut Sum
 }
 
 /// What the body says, given its copy when that is complete. `sent` counts all its bytes.
-pub(crate) fn from_body(
-    headers: &HeaderMap,
-    sent: u64,
-    copy: Option<&[u8]>,
-    hash: Hash<'_>,
-    summary: &mut Summary,
-) {
-    let encoding = headers.get(CONTENT_ENCODING).and_then(|value| value.to_str().ok());
+pub(crate) fn from_body(kept: &Kept, sent: u64, copy: Option<&[u8]>, hash: Hash<'_>, summary: &mut Summary) {
+    let encoding = kept.encoding.as_deref();
     let decoded = copy.and_then(|copy| match encoding {
         None => Some(std::borrow::Cow::Borrowed(copy)),
         Some(_) => decompress::whole(encoding, copy).map(std::borrow::Cow::Owned),
@@ -93,25 +82,17 @@ pub(crate) fn from_body(
     }
     summary.effort = effort(&value);
     summary.streamed = value("stream").and_then(|stream| stream.as_bool());
-    summary.prompt_numeric_share = numeric_share(PROMPTS.iter().filter_map(|name| value(name)));
+    summary.prompt_numeric_share = numeric::share(&fields);
     if summary.session_key.is_none()
         && let Some(Value::String(key)) = value("prompt_cache_key")
     {
         summary.session_key = Some(hash("session", key.as_bytes()));
     }
-    summary.turn_key = turn(headers).map(|turn| {
+    summary.turn_key = kept.turn.as_deref().map(|turn| {
         // Attempts of one turn send the same input again; the turn's tool calls send another one.
         let input = fields.get("input").or_else(|| fields.get("messages")).map_or("", |raw| raw.get());
         hash("turn", &[turn, input.as_bytes()].concat())
     });
-}
-
-/// Bytes that name the turn, where a client says so.
-fn turn(headers: &HeaderMap) -> Option<&[u8]> {
-    headers
-        .get("x-codex-turn-metadata")
-        .or_else(|| headers.get("x-turn-id"))
-        .map(hyper::header::HeaderValue::as_bytes)
 }
 
 #[expect(
@@ -151,66 +132,6 @@ fn effort(value: &dyn Fn(&str) -> Option<Value>) -> Option<String> {
         .or_else(|| budget(at("generationConfig", "/thinkingConfig/thinkingBudget")))
 }
 
-/// The `prompt_numeric_share` of a decoded request body; `None` when it is no JSON object or has no prompt.
-pub fn prompt_numeric_share(body: &[u8]) -> Option<f64> {
-    let fields = serde_json::from_slice::<BTreeMap<String, &RawValue>>(body).ok()?;
-    let value = |name: &&str| serde_json::from_str::<Value>(fields.get(*name)?.get()).ok();
-    numeric_share(PROMPTS.iter().filter_map(value))
-}
-
-/// Share of prompt characters that are digits, or one of `.,|;:%$-` inside a run of digits.
-fn numeric_share(prompts: impl Iterator<Item = Value>) -> Option<f64> {
-    let mut count = Numeric::default();
-    for prompt in prompts {
-        count.value(&prompt);
-    }
-    count.share()
-}
-
-#[derive(Debug, Default)]
-struct Numeric {
-    numeric: u64,
-    all: u64,
-}
-
-impl Numeric {
-    fn value(&mut self, value: &Value) {
-        match value {
-            Value::String(text) => self.text(text),
-            Value::Array(items) => items.iter().for_each(|item| self.value(item)),
-            Value::Object(fields) => {
-                for (name, value) in fields {
-                    if !NOT_TEXT.contains(&name.as_str()) {
-                        self.value(value);
-                    }
-                }
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-        }
-    }
-
-    fn text(&mut self, text: &str) {
-        let mut after_digit = false;
-        let mut separators = 0;
-        for character in text.chars() {
-            self.all += 1;
-            if character.is_ascii_digit() {
-                self.numeric += 1 + std::mem::take(&mut separators);
-                after_digit = true;
-            } else if after_digit && ".,|;:%$-".contains(character) {
-                separators += 1;
-            } else {
-                (after_digit, separators) = (false, 0);
-            }
-        }
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "character counts stay far below 2^53")]
-    fn share(&self) -> Option<f64> {
-        (self.all > 0).then(|| self.numeric as f64 / self.all as f64)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use hyper::Request;
@@ -233,7 +154,7 @@ mod tests {
         let (head, ()) = request.body(()).unwrap().into_parts();
         let mut summary = Summary::default();
         from_head(&head, &fnv, &mut summary);
-        from_body(&head.headers, body.len() as u64, Some(body), &fnv, &mut summary);
+        from_body(&Kept::of(&head.headers), body.len() as u64, Some(body), &fnv, &mut summary);
         summary
     }
 

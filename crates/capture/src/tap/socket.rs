@@ -4,20 +4,36 @@
 //! them. Linux stamps every segment in software (`SO_TIMESTAMPNS`, no privilege needed) and hands the
 //! last segment's stamp out with `recvmsg`; elsewhere the read has no kernel stamp.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 
+use bytes::Bytes;
 use sseismo_trace::Micros;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use crate::clock;
 
+/// Bytes asked for in one read: the largest TLS record.
+const READ_BYTES: usize = 16 << 10;
+
+thread_local! {
+    /// What reads fill before it is known how much there is. One for each thread: of a thousand connections that
+    /// wait for their next event, none needs it.
+    static ROOM: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
+}
+
+/// Lends this thread's room; `fill` must not ask for it again.
+pub(super) fn with_room<T>(fill: impl FnOnce(&mut [u8]) -> T) -> T {
+    ROOM.with_borrow_mut(|room| fill(room))
+}
+
 /// What one read returned.
 #[derive(Debug)]
-pub(crate) struct Got<'a> {
+pub(crate) struct Got {
     /// Empty at the end of the stream.
-    pub(crate) bytes: &'a [u8],
+    pub(crate) bytes: Bytes,
     /// When the read returned.
     pub(crate) at: Micros,
     /// The socket had nothing more to give.
@@ -26,42 +42,40 @@ pub(crate) struct Got<'a> {
     pub(crate) kernel_lag: Option<Micros>,
 }
 
-/// Reads into one buffer again and again.
-#[derive(Debug)]
+/// Reads one socket.
+#[derive(Debug, Default)]
 pub(crate) struct Reader {
-    buffer: Vec<u8>,
     stamp: stamp::Source,
 }
 
 impl Reader {
-    pub(crate) fn new(size: usize) -> Self {
-        Self { buffer: vec![0; size], stamp: stamp::Source::default() }
-    }
-
     /// Waits until `stream` has something and reads it.
-    pub(crate) async fn read(&mut self, stream: &TcpStream) -> io::Result<Got<'_>> {
+    pub(crate) async fn read(&mut self, stream: &TcpStream) -> io::Result<Got> {
         loop {
             // The reader's own place in the registration; `readable` would queue up with other waiters.
             poll_fn(|cx| stream.poll_read_ready(cx)).await?;
             let mut short = None;
             let outcome = stream.try_io(Interest::READABLE, || {
-                let n = self.stamp.read(stream, &mut self.buffer)?;
-                if n == 0 || n == self.buffer.len() {
-                    return Ok(n);
+                let bytes = with_room(|room| {
+                    let n = self.stamp.read(stream, room)?;
+                    io::Result::Ok(Bytes::copy_from_slice(&room[..n]))
+                })?;
+                if bytes.is_empty() || bytes.len() == READ_BYTES {
+                    return Ok(bytes);
                 }
                 // A short read emptied the socket. Saying so clears the readiness, which saves the
                 // read that would only find nothing.
-                short = Some(n);
+                short = Some(bytes);
                 Err(io::ErrorKind::WouldBlock.into())
             });
-            let n = match (short, outcome) {
-                (Some(n), _) | (None, Ok(n)) => n,
+            let bytes = match (short, outcome) {
+                (Some(bytes), _) | (None, Ok(bytes)) => bytes,
                 (None, Err(error)) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 (None, Err(error)) => return Err(error),
             };
             let at = clock::now();
-            let kernel_lag = if n == 0 { None } else { self.stamp.lag(at) };
-            return Ok(Got { bytes: &self.buffer[..n], at, drained: n < self.buffer.len(), kernel_lag });
+            let kernel_lag = if bytes.is_empty() { None } else { self.stamp.lag(at) };
+            return Ok(Got { drained: bytes.len() < READ_BYTES, bytes, at, kernel_lag });
         }
     }
 }

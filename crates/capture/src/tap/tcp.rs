@@ -4,7 +4,7 @@
 //!
 //! `getsockopt(TCP_INFO)` has no safe binding, so the kernel is asked over its `sock_diag` netlink socket
 //! (`man 7 sock_diag`), which answers any process about any socket that it may see: plain bytes both ways.
-//! One question costs a few microseconds and is asked once per stream, at its end.
+//! One question costs a few microseconds and is asked at the end of a stream; streams that end together share it.
 
 use std::net::SocketAddr;
 

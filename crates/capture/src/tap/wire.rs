@@ -22,8 +22,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::client::TlsStream;
 
 use super::ledger::Ledger;
-use super::pump::{Chunk, Pumped, READ_BYTES};
+use super::pump::{Chunk, Pumped};
 use super::shadow::Dechunked;
+use super::socket;
 
 /// What hyper gets in place of a chunked body that was taken out: its last chunk.
 const LAST_CHUNK: &[u8] = b"0\r\n";
@@ -58,8 +59,7 @@ struct Inner {
 #[derive(Debug)]
 pub(super) enum Io {
     Plain(Pumped),
-    /// With room for what was decrypted.
-    Tls(Box<TlsStream<Pumped>>, Box<[u8]>),
+    Tls(Box<TlsStream<Pumped>>),
 }
 
 /// Who reads the connection.
@@ -93,20 +93,16 @@ pub(crate) enum Then {
 }
 
 impl Io {
-    pub(super) fn tls(stream: TlsStream<Pumped>) -> Self {
-        Self::Tls(Box::new(stream), vec![0; READ_BYTES].into())
-    }
-
     /// The bytes of the next read; none of them at the end.
     fn poll_chunk(&mut self, ledger: &Ledger, cx: &mut Context<'_>) -> Poll<io::Result<Chunk>> {
         match self {
             Self::Plain(io) => io.poll_chunk(cx),
-            Self::Tls(io, room) => {
+            Self::Tls(io) => socket::with_room(|room| {
                 let mut buf = ReadBuf::new(room);
                 ready!(Pin::new(io).poll_read(cx, &mut buf))?;
                 let (read, at) = ledger.latest().unwrap_or((0, Micros(0)));
                 Poll::Ready(Ok(Chunk { read, at, bytes: Bytes::copy_from_slice(buf.filled()) }))
-            }
+            }),
         }
     }
 }
@@ -293,7 +289,7 @@ impl Inner {
         }
         match &mut self.io {
             Some(Io::Plain(io)) => Pin::new(io).poll_read(cx, buf),
-            Some(Io::Tls(io, _)) => Pin::new(io).poll_read(cx, buf),
+            Some(Io::Tls(io)) => Pin::new(io).poll_read(cx, buf),
             None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }
@@ -352,7 +348,7 @@ impl AsyncWrite for Tapped {
         }
         self.on_io(|io| match io {
             Io::Plain(io) => Pin::new(io).poll_write(cx, buf),
-            Io::Tls(io, _) => Pin::new(io).poll_write(cx, buf),
+            Io::Tls(io) => Pin::new(io).poll_write(cx, buf),
         })
     }
 
@@ -366,14 +362,14 @@ impl AsyncWrite for Tapped {
         }
         self.on_io(|io| match io {
             Io::Plain(io) => Pin::new(io).poll_write_vectored(cx, bufs),
-            Io::Tls(io, _) => Pin::new(io).poll_write_vectored(cx, bufs),
+            Io::Tls(io) => Pin::new(io).poll_write_vectored(cx, bufs),
         })
     }
 
     fn is_write_vectored(&self) -> bool {
         self.0.with(|inner| match &inner.io {
             Some(Io::Plain(io)) => io.is_write_vectored(),
-            Some(Io::Tls(io, _)) => io.is_write_vectored(),
+            Some(Io::Tls(io)) => io.is_write_vectored(),
             None => false,
         })
     }
@@ -381,14 +377,14 @@ impl AsyncWrite for Tapped {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.on_io(|io| match io {
             Io::Plain(io) => Pin::new(io).poll_flush(cx),
-            Io::Tls(io, _) => Pin::new(io).poll_flush(cx),
+            Io::Tls(io) => Pin::new(io).poll_flush(cx),
         })
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.on_io(|io| match io {
             Io::Plain(io) => Pin::new(io).poll_shutdown(cx),
-            Io::Tls(io, _) => Pin::new(io).poll_shutdown(cx),
+            Io::Tls(io) => Pin::new(io).poll_shutdown(cx),
         })
     }
 }

@@ -48,6 +48,21 @@ fn a_bad_file_keeps_the_old_router_and_says_why() {
 }
 
 #[test]
+fn a_log_beside_the_configuration_is_no_change_of_it() {
+    use notify::event::{CreateKind, DataChange, RenameMode};
+    let names = BTreeSet::from([OsString::from("relay.toml")]);
+    let seen = |kind, file: &str| {
+        concerns(&notify::Event::new(kind).add_path(Path::new("/etc/relay").join(file)), &names)
+    };
+    let written = EventKind::Modify(ModifyKind::Data(DataChange::Any));
+    assert!(seen(written, "relay.toml"));
+    assert!(!seen(written, "access.log"));
+    // Orchestrators put a new folder in place of the one that links point to.
+    assert!(seen(EventKind::Modify(ModifyKind::Name(RenameMode::To)), "..data"));
+    assert!(seen(EventKind::Create(CreateKind::File), "relay.toml.new"));
+}
+
+#[test]
 fn breakers_are_kept_and_keys_are_read_again() {
     let (folder, path) = folder(GOOD);
     let now = Instant::now();

@@ -18,6 +18,13 @@ use crate::recording::tell;
 /// Lines that may wait.
 const QUEUE: usize = 4_096;
 
+/// How long lines gather once some have come: requests need not wake the thread one by one then, and whoever
+/// watches the file is woken as rarely.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// Bytes of lines that are written at once.
+const BATCH: usize = 64 << 10;
+
 /// How long the last lines may take, in steps.
 const PATIENCE: (u32, Duration) = (200, Duration::from_millis(10));
 
@@ -93,11 +100,25 @@ impl Sender {
 }
 
 fn write(lines: &Receiver<String>, mut out: Box<dyn Write + Send>, counts: &Counts) {
-    for line in lines {
-        let written = writeln!(out, "{line}").and_then(|()| out.flush());
-        if written.is_err() {
-            counts.lost.fetch_add(1, Ordering::Relaxed); // nobody reads any more
+    let mut batch = String::new();
+    while let Ok(first) = lines.recv() {
+        let mut taken = 0;
+        for line in std::iter::once(first).chain(lines.try_iter()) {
+            batch.push_str(&line);
+            batch.push('\n');
+            taken += 1;
+            if batch.len() >= BATCH {
+                break;
+            }
         }
-        counts.waiting.fetch_sub(1, Ordering::Release);
+        let written = out.write_all(batch.as_bytes()).and_then(|()| out.flush());
+        if written.is_err() {
+            counts.lost.fetch_add(taken, Ordering::Relaxed); // nobody reads any more
+        }
+        counts.waiting.fetch_sub(taken, Ordering::Release);
+        if batch.len() < BATCH {
+            std::thread::sleep(GATHER);
+        }
+        batch.clear();
     }
 }
