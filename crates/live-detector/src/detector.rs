@@ -6,6 +6,7 @@
 //! can only act on what it is asked for.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde_json::Value;
 use sseismo_trace::{
@@ -13,7 +14,7 @@ use sseismo_trace::{
 };
 
 use crate::Preset;
-use crate::baseline::{Baselines, ScopeBaselines, VERSION};
+use crate::baseline::{Baselines, Known, ScopeBaselines, Snapshot, VERSION};
 use crate::budget::{Budget, Share};
 use crate::job::{Answer, Asker, Job, Jobs, Outcome, Task};
 use crate::scopes::{Key, Scopes};
@@ -105,7 +106,7 @@ pub struct Detector {
     scopes: Scopes<Vec<Watching>>,
     streams: HashMap<u64, Live>,
     /// What was saved, for scopes that were not seen yet.
-    saved: HashMap<Scope, ScopeBaselines>,
+    saved: HashMap<Scope, Arc<ScopeBaselines>>,
     signals: Vec<Signal>,
     raised: u64,
     budget: Budget,
@@ -147,7 +148,7 @@ impl Detector {
         if baselines.version == VERSION {
             let room = detector.options.max_scopes;
             let scopes = baselines.scopes.into_iter().take(room);
-            detector.saved = scopes.map(|saved| (saved.scope.clone(), saved)).collect();
+            detector.saved = scopes.map(|saved| (saved.scope.clone(), Arc::new(saved))).collect();
         } else {
             detector.rejected_baselines = baselines.scopes.len() as u64;
         }
@@ -286,19 +287,20 @@ impl Detector {
         }
     }
 
-    /// What was learned, to be kept over a restart.
+    /// What was learned, as JSON. It takes milliseconds for each scope: between events take a [`Self::snapshot`].
     pub fn save(&self) -> Baselines {
-        let live = self.scopes.iter().map(|(scope, watches)| ScopeBaselines {
-            scope: scope.clone(),
-            watches: watches
-                .iter()
-                .filter(|watching| watching.watch.ready())
-                .map(|watching| (watching.id.name().to_owned(), watching.watch.save()))
-                .collect(),
-        });
-        let mut scopes: Vec<ScopeBaselines> = live.chain(self.saved.values().cloned()).collect();
-        scopes.sort_by(|a, b| a.scope.cmp(&b.scope));
-        Baselines { version: VERSION, scopes }
+        self.snapshot().baselines()
+    }
+
+    /// A copy of what was learned.
+    pub fn snapshot(&self) -> Snapshot {
+        let kept = |watches: &[Watching]| {
+            let ready = watches.iter().filter(|watching| watching.watch.ready());
+            ready.map(|watching| (watching.id.name(), watching.watch.save())).collect()
+        };
+        let live = self.scopes.iter().map(|(scope, watches)| (scope.clone(), Known::Live(kept(watches))));
+        let saved = self.saved.iter().map(|(scope, saved)| (scope.clone(), Known::Saved(Arc::clone(saved))));
+        Snapshot(live.chain(saved).collect())
     }
 
     /// Time never goes back: what comes late counts as now.
@@ -313,7 +315,7 @@ impl Detector {
         let mut share = Share { budget: self.budget, thresholds: &mut self.thresholds, seed: options.seed };
         let mut rejected = 0;
         let (key, gone) = self.scopes.open(scope, || {
-            let mut saved = saved.map(|saved| saved.watches).unwrap_or_default();
+            let mut saved = saved.map(|saved| Arc::unwrap_or_clone(saved).watches).unwrap_or_default();
             let mut open = |&(id, open): &crate::watch::Entry| {
                 let mut watch = open(options);
                 if let Some(saved) = saved.remove(id.name()).filter(|saved| *saved != Value::Null) {

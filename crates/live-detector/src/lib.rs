@@ -38,7 +38,7 @@ mod sketch;
 mod view;
 mod watch;
 
-pub use baseline::{Baselines, ScopeBaselines};
+pub use baseline::{Baselines, ScopeBaselines, Snapshot};
 pub use detector::{Detector, Options};
 pub use job::{Answer, Job, Jobs};
 pub use replay::Replay;

@@ -10,6 +10,7 @@ use serde_json::Value;
 use sseismo_trace::{Cause, Delta, Detail, Evidence, Micros, SignatureId, Summary, UtcMicros};
 
 use crate::Options;
+use crate::baseline::Kept;
 use crate::budget::Share;
 use crate::job::{Outcome, Task};
 use crate::view::Figure;
@@ -112,8 +113,8 @@ pub(crate) trait Watch: fmt::Debug + Send {
     fn bytes(&self) -> usize;
     /// What it knows.
     fn standing(&self) -> Standing;
-    /// What it learned, to be kept over a restart.
-    fn save(&self) -> Value;
+    /// What it learned, to be kept over a restart: a copy, no JSON yet.
+    fn save(&self) -> Kept;
     /// Takes up what [`Watch::save`] wrote.
     ///
     /// # Errors

@@ -101,6 +101,24 @@ fn knowledge_survives_a_restart_and_suspicion_does_not() {
     assert_eq!(anew.view().rejected_baselines, 1);
 }
 
+/// What is written scope by scope is what would be written at once, whether it was seen by this process or not.
+#[test]
+fn a_snapshot_is_written_as_it_is_read() {
+    let mut detector = Detector::new(Options::default());
+    turns(&mut detector, 0, 200, 1);
+    let mut earlier = detector.save();
+    let mut other = earlier.scopes[0].clone();
+    other.scope.upstream = Some("another".to_owned());
+    earlier.scopes.push(other);
+    let mut detector = Detector::with_baselines(Options::default(), earlier);
+    turns(&mut detector, 0, 200, 1);
+    let mut written = Vec::new();
+    detector.snapshot().write(&mut written).unwrap();
+    let read: Baselines = serde_json::from_slice(&written).unwrap();
+    assert_eq!((read.scopes.len(), &read), (2, &detector.save()));
+    assert_eq!(written, serde_json::to_vec(&read).unwrap());
+}
+
 #[test]
 fn learning_is_said_and_pairs_that_learn_do_not_share_the_budget() {
     let mut detector = Detector::new(Options::default());

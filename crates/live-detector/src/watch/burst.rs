@@ -24,6 +24,7 @@ use sseismo_analysis::stats::real;
 use sseismo_trace::{Cause, Delta, Detail, Evidence, Micros, Outcome, UtcMicros};
 
 use super::{Alarm, Call, Standing, Watch, write_up};
+use crate::baseline::Kept;
 use crate::budget::Share;
 use crate::burst::{BurstBaseline, BurstModel, BurstStream, Flag, GROUPS_MIN, Scale, Tally, What};
 use crate::job::{self, Task};
@@ -432,8 +433,8 @@ impl Watch for Burst {
         size_of_val(self) + self.baseline.bytes() + model + streams
     }
 
-    fn save(&self) -> Value {
-        serde_json::to_value(&self.baseline).unwrap_or_default()
+    fn save(&self) -> Kept {
+        Kept::of(self.baseline.clone())
     }
 
     fn restore(&mut self, saved: Value) -> Result<(), serde_json::Error> {

@@ -28,6 +28,7 @@ use sseismo_trace::{Detail, Micros, Summary, UtcMicros};
 
 use super::flagged::Flagged;
 use super::{Call, Watch, write_up};
+use crate::baseline::Kept;
 use crate::sequence::{Hits, Learned, Sequence, Step};
 use crate::sketch::Sketch;
 use crate::view::Figure;
@@ -402,8 +403,8 @@ impl Flagged for Concurrency {
             + piles.sum::<usize>()
     }
 
-    fn save(&self) -> Value {
-        serde_json::to_value(&self.known).unwrap_or_default()
+    fn save(&self) -> Kept {
+        Kept::of(self.known.clone())
     }
 
     fn restore(&mut self, saved: Value) -> Result<(), serde_json::Error> {

@@ -18,6 +18,7 @@ use sseismo_trace::{Detail, Evidence, Micros, UtcMicros};
 
 use super::{Alarm, Call, Standing, Watch};
 use crate::Options;
+use crate::baseline::Kept;
 use crate::budget::{Budget, Share};
 use crate::job::{Outcome, Task};
 use crate::sequence::{Hits, Pace};
@@ -275,9 +276,9 @@ impl Watch for CountLattice {
         size_of_val(self) + LOOK_BACK * size_of::<u32>()
     }
 
-    fn save(&self) -> Value {
+    fn save(&self) -> Kept {
         // Nothing about health is learned, and suspicion is not kept.
-        Value::Null
+        Kept::nothing()
     }
 
     fn restore(&mut self, _: Value) -> Result<(), serde_json::Error> {

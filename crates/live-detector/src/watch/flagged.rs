@@ -8,6 +8,7 @@ use serde_json::Value;
 use sseismo_trace::{Cause, Delta, Detail, Micros, UtcMicros};
 
 use super::{Alarm, Call, Standing, Watch};
+use crate::baseline::Kept;
 use crate::budget::Share;
 use crate::job::{Outcome, Task};
 use crate::sequence::Sequence;
@@ -57,7 +58,7 @@ pub(crate) trait Flagged: fmt::Debug + Send {
     /// See [`Watch::bytes`].
     fn bytes(&self) -> usize;
     /// See [`Watch::save`].
-    fn save(&self) -> Value;
+    fn save(&self) -> Kept;
     /// See [`Watch::restore`].
     fn restore(&mut self, saved: Value) -> Result<(), serde_json::Error>;
 }
@@ -140,7 +141,7 @@ impl<F: Flagged> Watch for F {
         Flagged::bytes(self)
     }
 
-    fn save(&self) -> Value {
+    fn save(&self) -> Kept {
         Flagged::save(self)
     }
 

@@ -18,6 +18,7 @@ use sseismo_trace::{Detail, Outcome, UtcMicros};
 use super::flagged::Flagged;
 use super::{Call, Watch};
 use crate::Options;
+use crate::baseline::Kept;
 use crate::sequence::{Learned, Sequence, Step};
 use crate::view::Figure;
 
@@ -170,8 +171,8 @@ impl Flagged for RetryAmplification {
         size_of_val(self) + self.turns.capacity() * size_of::<(u64, Turn)>() + 8 * self.order.capacity()
     }
 
-    fn save(&self) -> Value {
-        serde_json::to_value(self.learned).unwrap_or_default()
+    fn save(&self) -> Kept {
+        Kept::of(self.learned)
     }
 
     fn restore(&mut self, saved: Value) -> Result<(), serde_json::Error> {

@@ -18,6 +18,7 @@ use sseismo_trace::Detail;
 use super::flagged::Flagged;
 use super::{Call, Watch};
 use crate::Options;
+use crate::baseline::Kept;
 use crate::sequence::{Hits, Sequence, upper_limit};
 use crate::view::Figure;
 
@@ -124,8 +125,8 @@ impl Flagged for Saturation {
         size_of_val(self)
     }
 
-    fn save(&self) -> Value {
-        serde_json::to_value(self.others).unwrap_or_default()
+    fn save(&self) -> Kept {
+        Kept::of(self.others)
     }
 
     fn restore(&mut self, saved: Value) -> Result<(), serde_json::Error> {

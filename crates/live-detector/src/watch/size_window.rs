@@ -25,6 +25,7 @@ use sseismo_trace::Detail;
 
 use super::flagged::Flagged;
 use super::{Call, Watch, write_up};
+use crate::baseline::Kept;
 use crate::job::{Outcome, Task};
 use crate::sequence::{Hits, Sequence, Step, upper_limit};
 use crate::sketch::Sketch;
@@ -332,8 +333,8 @@ impl Flagged for SizeWindow {
         size_of_val(self) + cells.map(Sketch::bytes).sum::<usize>() + 8 * self.sessions.capacity()
     }
 
-    fn save(&self) -> Value {
-        serde_json::to_value(&self.known).unwrap_or_default()
+    fn save(&self) -> Kept {
+        Kept::of(self.known.clone())
     }
 
     fn restore(&mut self, saved: Value) -> Result<(), serde_json::Error> {

@@ -18,6 +18,7 @@ use sseismo_analysis::signature::size_window::WRITE_UP;
 use sseismo_trace::{Delta, Detail, Evidence, Micros, UtcMicros};
 
 use super::{Alarm, Call, Standing, Watch};
+use crate::baseline::Kept;
 use crate::budget::Share;
 use crate::sequence::Hits;
 
@@ -179,8 +180,8 @@ impl<L: Look> Watch for Rule<L> {
         }
     }
 
-    fn save(&self) -> Value {
-        Value::Null
+    fn save(&self) -> Kept {
+        Kept::nothing()
     }
 
     fn restore(&mut self, _: Value) -> Result<(), serde_json::Error> {

@@ -9,7 +9,8 @@
 //! as of a second ago, or as of as long ago as a note has lately been late (`lateness`). When notes were dropped,
 //! no silence so far proves anything. What takes milliseconds is done on another thread (`worker`).
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use sseismo_capture::tap::Note;
-use sseismo_live_detector::{Baselines, Detector, Jobs, Options, Preset, State, View};
+use sseismo_live_detector::{Baselines, Detector, Jobs, Options, Preset, Snapshot, State, View};
 use sseismo_router::admin::{Admin, Health};
 use sseismo_router::feed::Feed;
 use sseismo_router::metrics::{DetectorState, Loss, Meter, Metrics};
@@ -191,6 +192,7 @@ impl Detecting {
             lines: Some(how.lines()?),
             dataset: folder.map(Path::to_owned),
             saved: clock::now(),
+            saving: None,
             unstored: Vec::new(),
             others: self.others.take(),
             steer,
@@ -279,6 +281,8 @@ struct Host {
     lines: Option<Box<dyn Write + Send>>,
     dataset: Option<PathBuf>,
     saved: UtcMicros,
+    /// Whoever writes what was learned.
+    saving: Option<JoinHandle<()>>,
     /// Signals that are not in the dataset yet.
     unstored: Vec<StoredSignal>,
     /// Those that others raise.
@@ -366,18 +370,26 @@ impl Host {
         }
     }
 
-    /// Writes what was learned beside the old and then in its place: a killed process leaves one of the two.
+    /// Has a copy of what was learned written by another thread.
     fn save(&mut self, now: UtcMicros) {
         self.saved = now;
+        // One that still writes is let write: the next copy says more.
+        if self.saving.as_ref().is_some_and(|saving| !saving.is_finished()) {
+            return;
+        }
         let Some(path) = self.dataset.as_ref().map(|folder| folder.join(BASELINES)) else { return };
-        let written =
-            serde_json::to_vec(&self.detector.save()).map_err(std::io::Error::from).and_then(|json| {
-                let fresh = path.with_extension("json.new");
-                std::fs::write(&fresh, json)?;
-                std::fs::rename(&fresh, &path)
-            });
-        if let Err(error) = written {
-            tell(&format!("warning: what was learned cannot be kept in {}: {error}", path.display()));
+        let learned = self.detector.snapshot();
+        let saving = move || keep_learned(learned, &path);
+        match std::thread::Builder::new().name("saving".to_owned()).spawn(saving) {
+            Ok(saving) => self.saving = Some(saving),
+            Err(error) => tell(&format!("warning: what was learned is not kept this time: {error}")),
+        }
+    }
+
+    /// Waits until what was learned is written.
+    fn written(&mut self) {
+        if let Some(saving) = self.saving.take() {
+            let _ = saving.join();
         }
     }
 
@@ -395,10 +407,22 @@ impl Host {
 
     fn finish(mut self, now: UtcMicros) -> Told {
         self.tick(now);
+        // After one that still writes: the last word counts.
+        self.written();
         self.save(now);
         self.store(now);
+        self.written();
         self.told.missed = self.missed.load(Ordering::Relaxed);
         self.told
+    }
+}
+
+/// Writes what was learned beside the old and then in its place: a killed process leaves one of the two.
+fn keep_learned(learned: Snapshot, path: &Path) {
+    let fresh = path.with_extension("json.new");
+    let written = File::create(&fresh).and_then(|file| learned.write(BufWriter::new(file)));
+    if let Err(error) = written.and_then(|()| std::fs::rename(&fresh, path)) {
+        tell(&format!("warning: what was learned cannot be kept in {}: {error}", path.display()));
     }
 }
 

@@ -37,6 +37,7 @@ fn host(dataset: Option<PathBuf>) -> (Host, Lines) {
         lines: Some(Box::new(lines.clone())),
         dataset,
         saved: UtcMicros(0),
+        saving: None,
         unstored: Vec::new(),
         others: None,
         steer: None,
