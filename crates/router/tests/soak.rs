@@ -32,6 +32,9 @@ use rand_chacha::ChaCha8Rng;
 use sseismo_router::config;
 use tokio::sync::Semaphore;
 
+/// Tasks and handles are counted for the whole process, so one run at a time.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// Every fault that the simulator knows, each in a small share of the requests.
 const FAULTS: &str = r#"
 [[behaviour]]
@@ -213,6 +216,7 @@ fn check_faults(outcomes: &BTreeMap<String, u64>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_leaks_under_faults_aborts_and_reloads() {
+    let _alone = ALONE.lock().await;
     let outcomes = soak(1, 2_000, 48).await;
     check(&outcomes, 2_000);
     check_faults(&outcomes);
@@ -222,6 +226,7 @@ async fn nothing_leaks_under_faults_aborts_and_reloads() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "minutes long; see the module's documentation"]
 async fn ten_thousand_requests_and_24_seeds() {
+    let _alone = ALONE.lock().await;
     let cold = held();
     let mut all = soak(0, 10_000, 64).await;
     check(&all, 10_000);

@@ -149,6 +149,14 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
+    /// Moves what is there already to `batch`, which must be empty.
+    pub(crate) fn at_hand(&mut self, batch: &mut VecDeque<Piece>) {
+        self.queue.take(batch);
+        if !batch.is_empty() {
+            self.gathers = Instant::now() + GATHER;
+        }
+    }
+
     /// Waits for pieces and moves them to `batch`, which must be empty; the last piece of all is
     /// [`Piece::End`]. The first piece after a silence comes at once; those that follow gather for
     /// [`GATHER`], or until there are many. Nothing is lost when the future is dropped.

@@ -76,7 +76,7 @@ pub struct RawPiece {
 /// One step of a stream, in order.
 #[derive(Clone, Debug)]
 pub enum Note {
-    /// The answer's head has come, or will never come.
+    /// The answer's head has come, or will never come. Left out where the end comes with it and nothing between.
     Begin(Box<Summary>),
     /// More of the stream.
     Events {
@@ -392,10 +392,16 @@ async fn analyse(observer: Observer, mut draft: Draft, mut watch: Watch, media: 
         body = body.expect_json();
     }
     draft.read_request(&observer);
-    observer.note(Note::Begin(Box::new(draft.summary.clone())));
     let (mut due, mut pieces, mut end) = (None, VecDeque::new(), None);
+    watch.at_hand(&mut pieces);
+    // An answer that is over already is told by its end alone.
+    let begun = !matches!(pieces.back(), Some(Piece::End { .. }));
+    if begun {
+        observer.note(Note::Begin(Box::new(draft.summary.clone())));
+    }
     let (ended, how) = loop {
         match due {
+            _ if !pieces.is_empty() => {}
             None => watch.more(&mut pieces).await,
             // Too late, what waits is due to be noted.
             Some(due) => drop(tokio::time::timeout_at(due, watch.more(&mut pieces)).await),
@@ -423,6 +429,9 @@ async fn analyse(observer: Observer, mut draft: Draft, mut watch: Watch, media: 
     draft.read_request(&observer);
     let stream_id = draft.summary.stream_id;
     let summary = body.finish(draft.summary, how);
+    if !begun && body.waiting() > 0 {
+        observer.note(Note::Begin(Box::new(summary.clone()))); // events are of a stream that has begun
+    }
     body.note(&observer, stream_id, watch.handle.as_ref());
     let stalled = body.gaps.stalled();
     let mut record = Record { summary, deltas: body.deltas, reads: Vec::new(), stalled };
