@@ -48,34 +48,75 @@ pub const EXCURSIONS: u32 = 20_000;
 pub fn threshold(mixture: &Mixture, arl: f64, excursions: u32, seed: u64) -> Threshold {
     let arl = arl.max(1.0);
     let excursions = excursions.max(2);
+    // Should the first excursions mislead, all climbs are kept.
+    from_excursions(mixture, arl, excursions, seed, PILOT)
+        .or_else(|| from_excursions(mixture, arl, excursions, seed, excursions))
+        .filter(|found| found.arl.is_finite())
+        .unwrap_or(Threshold { ln: arl.ln(), arl, relative_error: 0.0 })
+}
+
+/// Excursions after which it is known where about the threshold lies.
+const PILOT: u32 = 1_000;
+/// How far below that place climbs are still kept: 3 in the logarithm, of which the pilot knows the second digit.
+const MARGIN: f64 = 0.05;
+
+/// The threshold, with climbs far below the estimate of the first `pilot` excursions left out: they are most of the
+/// climbs and say nothing of the threshold. `None` when it may lie among them.
+fn from_excursions(mixture: &Mixture, arl: f64, excursions: u32, seed: u64, pilot: u32) -> Option<Threshold> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let idle = 1.0 / mixture.p0();
     let length = lengths(mixture, arl, excursions, &mut rng);
     let proposal = Proposal::new(mixture, length.mean);
+    let cycle = Cycle { mean: 1.0 / mixture.p0() + length.mean, error: length.error, arl };
     let mut climbs = Climbs::default();
-    for _ in 0..excursions {
+    for drawn in 0..excursions {
+        if drawn == pilot {
+            let level = cycle.search(climbs.clone(), 0.0, drawn).ln.exp();
+            climbs.forget(MARGIN * level);
+        }
         proposal.excursion(mixture, arl, &mut climbs, &mut rng);
     }
-    let estimate = |climbs: &Climbs, level: f64| {
+    let floor = climbs.floor;
+    let is_above_floor =
+        floor == 0.0 || !cycle.is_enough(&cycle.estimate(&climbs, floor.next_up(), excursions));
+    is_above_floor.then(|| cycle.search(climbs, floor, excursions))
+}
+
+/// A renewal cycle: the wait for a flag and the excursion that it begins.
+struct Cycle {
+    mean: f64,
+    /// Standard error of the mean.
+    error: f64,
+    /// The ARL that is asked for.
+    arl: f64,
+}
+
+impl Cycle {
+    fn estimate(&self, climbs: &Climbs, level: f64, excursions: u32) -> Threshold {
         let alarm = climbs.alarm(level, excursions);
-        let cycle = idle + length.mean;
-        let relative_error = (alarm.error / alarm.mean).hypot(length.error / cycle);
-        Threshold { ln: level.ln(), arl: cycle / alarm.mean, relative_error }
-    };
-    let enough = |at: &Threshold| at.arl * (1.0 - 2.0 * at.relative_error) >= arl;
-    let (mut low, mut high) = (0.0, arl.ln());
-    // 50 halvings: to the resolution of the numbers.
-    for _ in 0..50 {
-        let middle = f64::midpoint(low, high);
-        if enough(&estimate(&climbs, f64::exp(middle))) {
-            high = middle;
-        } else {
-            low = middle;
-        }
-        climbs.narrow(low.exp(), high.exp());
+        let relative_error = (alarm.error / alarm.mean).hypot(self.error / self.mean);
+        Threshold { ln: level.ln(), arl: self.mean / alarm.mean, relative_error }
     }
-    let found = estimate(&climbs, high.exp());
-    if found.arl.is_finite() { found } else { Threshold { ln: arl.ln(), arl, relative_error: 0.0 } }
+
+    fn is_enough(&self, at: &Threshold) -> bool {
+        at.arl * (1.0 - 2.0 * at.relative_error) >= self.arl
+    }
+
+    /// The lowest level above `floor` that is enough.
+    fn search(&self, mut climbs: Climbs, floor: f64, excursions: u32) -> Threshold {
+        let (mut low, mut high) = (0.0, self.arl.ln());
+        // 50 halvings: to the resolution of the numbers.
+        for _ in 0..50 {
+            let middle = f64::midpoint(low, high);
+            let level = f64::exp(middle);
+            if level > floor && self.is_enough(&self.estimate(&climbs, level, excursions)) {
+                high = middle;
+            } else {
+                low = middle;
+            }
+            climbs.narrow(low.exp(), high.exp());
+        }
+        self.estimate(&climbs, high.exp(), excursions)
+    }
 }
 
 /// Mean observations to the alarm of the mixture CUSUM from a fresh start, when flags have probability `p`, over
@@ -265,22 +306,32 @@ impl Ratio {
 }
 
 /// New heights of the statistic: a threshold above `from` and up to `to` alarms at this moment.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Climbs {
     /// From, to, weight.
     open: Vec<[f64; 3]>,
+    /// Levels up to this one are not asked for.
+    floor: f64,
     /// Sum of the weights, and of their squares, of those that hold every level still asked for.
     settled: [f64; 2],
 }
 
 impl Climbs {
     fn note(&mut self, from: f64, to: f64, weight: f64) {
-        self.open.push([from, to, weight]);
+        if to > self.floor {
+            self.open.push([from, to, weight]);
+        }
+    }
+
+    /// Levels up to `floor` will not be asked for.
+    fn forget(&mut self, floor: f64) {
+        self.floor = floor;
+        self.open.retain(|[_, to, _]| *to > floor);
     }
 
     /// From now on only levels above `low` and up to `high` are asked for: most climbs hold all of these or none.
     fn narrow(&mut self, low: f64, high: f64) {
-        let Self { open, settled: [sum, squares] } = self;
+        let Self { open, settled: [sum, squares], .. } = self;
         open.retain(|&[from, to, weight]| {
             let holds_all = from <= low && high <= to;
             if holds_all {
@@ -408,5 +459,17 @@ mod tests {
         assert!(long.ln > short.ln && long.ln < 2.592e7_f64.ln(), "{short:?} {long:?}");
         assert!(long.relative_error < 0.06, "{long:?}");
         assert_eq!(long, threshold(&mixture, 2.592e7, 4_000, 7), "a seed is a threshold");
+    }
+
+    /// What is forgotten says nothing of the threshold.
+    #[test]
+    fn climbs_far_below_the_threshold_are_not_needed() {
+        let mixture = mixture(0.001, &[(0.01, 0.7), (0.06, 0.2), (0.5, 0.1)]);
+        for arl in [1e4, 1e6, 2.592e7] {
+            let [few, all] = [PILOT, 4_000].map(|pilot| from_excursions(&mixture, arl, 4_000, 8, pilot));
+            let (few, all) = (few.expect("the pilot was right"), all.expect("nothing was forgotten"));
+            assert!((few.ln - all.ln).abs() < 1e-9, "{few:?} {all:?}");
+            assert!((few.relative_error / all.relative_error - 1.0).abs() < 1e-6, "{few:?} {all:?}");
+        }
     }
 }
