@@ -1,7 +1,7 @@
 //! The production write-ups end to end: simulated upstreams with known truth, the relay with its live detector,
 //! the same load before and after by `sseismo replay`, and the difference by `sseismo compare`.
 //!
-//! Two scenarios run with the other tests. The whole table takes a quarter of an hour; `ONLY=bursts` makes one of its
+//! Three scenarios run with the other tests. The whole table takes a quarter of an hour; `ONLY=bursts` makes one of its
 //! rows, `KEEP_BEFORE_AFTER=1` leaves every trace, log and truth behind:
 //!
 //! ```text
@@ -18,6 +18,7 @@ mod before_after {
     pub(crate) mod budgets;
     pub(crate) mod bursts;
     pub(crate) mod canary;
+    pub(crate) mod converging_sizes;
     pub(crate) mod deep_calls;
     pub(crate) mod failover;
     pub(crate) mod lab;
@@ -27,7 +28,9 @@ mod before_after {
 }
 
 use before_after::lab::Line;
-use before_after::{budgets, bursts, canary, deep_calls, failover, retries, sizes, wrong_answers};
+use before_after::{
+    budgets, bursts, canary, converging_sizes, deep_calls, failover, retries, sizes, wrong_answers,
+};
 
 /// Prints lines as a table in Markdown.
 fn print(lines: &[Line]) {
@@ -50,12 +53,18 @@ fn a_client_behind_the_relay_asks_once() {
     print(&retries::lines());
 }
 
+#[test]
+fn sizes_that_converge_are_signalled_and_the_signal_moves_them() {
+    print(&converging_sizes::lines());
+}
+
 /// A scenario by its name.
 type Scenario = (&'static str, fn() -> Vec<Line>);
 
 /// Every scenario, in the order of the table.
-const SCENARIOS: [Scenario; 8] = [
+const SCENARIOS: [Scenario; 9] = [
     ("sizes", sizes::lines),
+    ("converging_sizes", converging_sizes::lines),
     ("deep_calls", deep_calls::lines),
     ("bursts", bursts::lines),
     ("wrong_answers", wrong_answers::lines),

@@ -520,12 +520,14 @@ impl Relay {
         serde_json::from_str(&body).expect("JSON")
     }
 
+    fn port(&self) -> u16 {
+        self.running.url.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
+    }
+
     /// Its users are harmed: answers of `a` are wrong.
     fn harm(&self) {
-        let port =
-            self.running.url.rsplit(':').next().and_then(|port| port.parse::<u16>().ok()).expect("a port");
         for _ in 0..24 {
-            let url = format!("http://127.0.0.1:{port}/v1/chat/completions");
+            let url = format!("http://127.0.0.1:{}/v1/chat/completions", self.port());
             let (status, body, head) = post(&url, &[], r#"{"model":"m","messages":[]}"#).expect("an answer");
             assert_eq!(status, 200, "{body}");
             let id = head.lines().find_map(|line| line.strip_prefix("x-sseismo-request-id: "));
@@ -606,6 +608,70 @@ fn a_signal_to_the_relay_steers_them_all() {
     }
     redis.until(&key, str::is_empty);
     ends(restorer);
+}
+
+/// A webhook's target takes connections and never answers: neither the relay's users nor the other sink wait for it,
+/// what failed is counted, and the relay ends in time.
+#[test]
+fn a_target_that_never_answers_holds_up_nobody() {
+    let (stand, hole) = (Stand::new(), receiver::black_hole());
+    let (port, taken) = receiver::receiver();
+    let webhook = |name: &str, port: u16| {
+        format!("[[sink]]\nname = \"{name}\"\nkind = \"webhook\"\nurl = \"http://127.0.0.1:{port}/\"\n")
+    };
+    let relay = Relay::start(&stand, &format!("{}{}", webhook("hole", hole), webhook("w", port)));
+    relay.harm();
+    let answer = relay.signal("onset");
+    assert_eq!(answer["acted"], true, "{answer}");
+    let (told, mut slowest) = (Instant::now(), Duration::ZERO);
+    let mut bodies = Vec::new();
+    while told.elapsed() < Duration::from_secs(6) {
+        let asked = Instant::now();
+        assert!(backend::ask(relay.port()).is_some(), "users are served");
+        slowest = slowest.max(asked.elapsed());
+        bodies.extend(taken.try_recv().map(|received| (told.elapsed(), received.body)));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let first = bodies.first().expect("the other sink was told").0;
+    println!("a black hole beside it: told after {first:?}, the slowest answer {slowest:?}");
+    assert!(first < SLACK && slowest < SLACK, "{first:?} {slowest:?}");
+    let metrics = get(&format!("{}/metrics", relay.running.admin), &[]).1;
+    for (sink, outcome) in [("hole", "failed"), ("w", "ok")] {
+        let calls = format!("sseismo_sink_calls_total{{sink=\"{sink}\",outcome=\"{outcome}\"}}");
+        assert!(metrics.contains(&calls), "{calls}: {metrics}");
+    }
+    assert!(!metrics.contains("sink=\"hole\",outcome=\"ok\""), "{metrics}");
+    let ending = Instant::now();
+    relay.running.end();
+    let took = ending.elapsed();
+    println!("a black hole beside it: ended after {took:?}");
+    assert!(took < Duration::from_secs(5) + SLACK, "{took:?}");
+}
+
+/// A relay is killed while its order stands, and the next one is not configured with that sink: the order is taken
+/// back all the same, at its end, by the restorer that the first has left.
+#[test]
+fn a_sink_that_is_no_longer_configured_is_restored_all_the_same() {
+    let Some(haproxy) = needs(Peer::Debian("haproxy", "haproxy")) else { return };
+    let (stand, port) = (Stand::new(), free_port());
+    let socket = stand.folder.path().join("sock").display().to_string();
+    let _haproxy = stand.haproxy(haproxy, port, free_port(), &socket);
+    let relay = Relay::start(&stand, &runtime(&socket, "weight"));
+    relay.harm();
+    assert_eq!(relay.signal("onset")["acted"], true);
+    until_share(port, 0.0..0.2);
+    let restorer = restorer_of(relay.running.id()).expect("a restorer");
+    drop(relay); // by kill -9
+    let killed = Instant::now();
+    let next = Relay::start(&stand, "");
+    assert_eq!(restorer_of(next.running.id()), None, "nothing to restore");
+    assert!(lives(restorer) && share_of_a(port, 20) < 0.2, "the order stands to its end");
+    until_share(port, 0.4..0.6);
+    let took = killed.elapsed();
+    println!("no longer configured: back {took:?} after the kill");
+    assert!(took < LEASE + SLACK && took + AGAIN + SLACK > LEASE, "back after {took:?}");
+    ends(restorer);
+    assert!(backend::ask(next.port()).is_some());
 }
 
 /// `LiteLLM` under its own cooldown keys. A worker keeps what it has read to the cooldown's end, so traffic comes back

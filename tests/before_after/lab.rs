@@ -37,6 +37,9 @@ kind = \"steady\"
 gap = \"10ms\"
 ";
 
+/// Where the load that comes first is recorded, and the answers to it.
+const FIRST: &str = "first";
+
 /// What a scenario needs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Case {
@@ -44,6 +47,8 @@ pub(crate) struct Case {
     pub(crate) load: String,
     /// Requests of the load.
     pub(crate) requests: usize,
+    /// Another load that is sent before it, and its requests: what is healthy is learned from it. It is in no figure.
+    pub(crate) first: Option<(String, usize)>,
     /// Scenario of the primary.
     pub(crate) primary: String,
     /// Scenario of the fallback, and of the healthy upstream.
@@ -105,19 +110,15 @@ impl Case {
         // For those who look for the reasons of a figure: everything is left there.
         let mut folder = tempfile::tempdir().expect("a folder");
         folder.disable_cleanup(std::env::var_os("KEEP_BEFORE_AFTER").is_some());
-        let load = folder.path().join("load");
-        let scenario = written(folder.path(), "load.toml", &self.load);
-        let requests = self.requests.to_string();
-        let made = run(&["simulate", &scenario, "--dataset", &text(&load), "--streams", &requests]);
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        record(folder.path(), "load", &self.load, self.requests);
+        if let Some((load, requests)) = &self.first {
+            record(folder.path(), FIRST, load, *requests);
+        }
         let [healthy, direct, telling, acting] = thread::scope(|scope| {
             [By::Healthy, By::Direct, By::Telling, By::Acting]
                 .map(|by| {
-                    scope.spawn({
-                        let load = &load;
-                        let root = folder.path();
-                        move || self.way(by, root, load)
-                    })
+                    let root = folder.path();
+                    scope.spawn(move || self.way(by, root))
                 })
                 .map(|way| way.join().expect("it ran"))
         });
@@ -126,7 +127,7 @@ impl Case {
         ran
     }
 
-    fn way(&self, by: By, root: &Path, load: &Path) -> Way {
+    fn way(&self, by: By, root: &Path) -> Way {
         let folder = root.join(format!("{by:?}"));
         std::fs::create_dir(&folder).expect("a folder");
         let a = written(&folder, "a.toml", &self.primary);
@@ -143,7 +144,7 @@ impl Case {
             replay: Value::Null,
         };
         if matches!(by, By::Healthy | By::Direct) {
-            let replay = self.replay(load, &first.url, &way.clients);
+            let replay = self.replay(root, &first.url, &way.clients);
             first.end();
             return Way { truth: lines(Path::new(&truth)), replay, ..way };
         }
@@ -161,7 +162,7 @@ impl Case {
             args.extend(["--observe", "--to", &first.url, "--listen", "127.0.0.1:0"]);
         }
         let relay = Listening::start(&args);
-        let replay = self.replay(load, &relay.url, &way.clients);
+        let replay = self.replay(root, &relay.url, &way.clients);
         relay.end();
         first.end();
         let [log, signals, truth] = [log, signals, truth].map(|path| lines(Path::new(&path)));
@@ -183,7 +184,15 @@ impl Case {
         config
     }
 
-    fn replay(&self, load: &Path, to: &str, out: &Path) -> Value {
+    /// Sends the load, after the one that comes first.
+    fn replay(&self, root: &Path, to: &str, out: &Path) -> Value {
+        if self.first.is_some() {
+            self.send(&root.join(FIRST), to, &out.with_file_name(FIRST));
+        }
+        self.send(&root.join("load"), to, out)
+    }
+
+    fn send(&self, load: &Path, to: &str, out: &Path) -> Value {
         let (load, out) = (text(load), text(out));
         let mut args = vec!["replay", &load, "--to", to, "--yes", "--json", "--deadline", "2m", "-o", &out];
         args.extend(self.replay);
@@ -429,6 +438,14 @@ fn kept(from: &Path, to: &Path, keep: impl Fn(&Summary, f64) -> bool) {
         ControlFlow::Continue(())
     });
     writer.finish().expect("written");
+}
+
+/// Records a load.
+fn record(folder: &Path, name: &str, load: &str, requests: usize) {
+    let scenario = written(folder, &format!("{name}.toml"), load);
+    let requests = requests.to_string();
+    let made = run(&["simulate", &scenario, "--dataset", &text(&folder.join(name)), "--streams", &requests]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
 fn lines(path: &Path) -> Vec<Value> {

@@ -5,7 +5,8 @@ use sseismo_trace::Summary;
 
 use super::lab::{Case, Line};
 
-const ANSWERS: &str = "[answer]
+/// How a healthy upstream answers.
+pub(crate) const ANSWERS: &str = "[answer]
 reasoning = { median = 15, sigma = 0.3 }
 output = { median = 6, sigma = 0.3 }
 first-token = \"280ms\"
@@ -30,7 +31,7 @@ fn case() -> Case {
 }
 
 /// Prompts that the primary pins, as it counts them: without the some 105 bytes of JSON around the text.
-fn pinned(summary: &Summary, _: f64) -> bool {
+pub(crate) fn pinned(summary: &Summary, _: f64) -> bool {
     let text = summary.prompt_bytes.unwrap_or(0).saturating_sub(105);
     (150..=220).contains(&(text * 27 / 100))
 }

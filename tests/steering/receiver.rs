@@ -1,4 +1,4 @@
-//! Somebody who takes webhooks, and says no to the first.
+//! Somebody who takes webhooks, and says no to the first; and somebody who never says anything.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -29,6 +29,19 @@ pub(crate) fn receiver() -> (u16, Receiver<Received>) {
         }
     });
     (port, takes)
+}
+
+/// Where somebody takes connections and never answers.
+pub(crate) fn black_hole() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        let mut taken = Vec::new();
+        for stream in listener.incoming() {
+            taken.push(stream); // never closed
+        }
+    });
+    port
 }
 
 fn receive(stream: &TcpStream) -> Option<Received> {

@@ -238,17 +238,58 @@ pub(crate) fn client() -> Result<reqwest::Client, Failed> {
     client.map_err(|error| Failed::unreachable("the HTTP client", &error))
 }
 
+/// Bytes of a refusal's text that are waited for: more than is ever told of it.
+const REFUSAL: usize = 1_024;
+
 /// What an HTTP answer means; of a refusal, the beginning of its text.
 pub(crate) async fn accepted(
     to: &str,
     sent: Result<reqwest::Response, reqwest::Error>,
 ) -> Result<(), Failed> {
     // An error of reqwest prints the whole URL, which may hold a token.
-    let response = sent.map_err(|error| Failed::unreachable(to, &error.without_url()))?;
+    let mut response = sent.map_err(|error| Failed::unreachable(to, &error.without_url()))?;
     let status = response.status();
     if status.is_success() {
         return Ok(());
     }
-    let text = response.text().await.unwrap_or_default();
-    Err(Failed::refused(to, &format!("{status} {text}")))
+    let mut text = Vec::new();
+    while text.len() < REFUSAL
+        && let Ok(Some(chunk)) = response.chunk().await
+    {
+        text.extend_from_slice(&chunk);
+    }
+    Err(Failed::refused(to, &format!("{status} {}", String::from_utf8_lossy(&text))))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A refusal whose text never ends is told at once, and not gathered until time is up.
+    #[tokio::test]
+    async fn of_an_endless_refusal_the_beginning_is_enough() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let sending = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.read_buf(&mut Vec::with_capacity(4_096)).await.unwrap();
+            let mut sent = 0_u64;
+            stream.write_all(b"HTTP/1.1 500 No\r\ncontent-type: text/plain\r\n\r\nno way ").await.unwrap();
+            while stream.write_all(&[b'o'; 4_096]).await.is_ok() {
+                sent += 4_096;
+            }
+            sent
+        });
+        let said = accepted("it", client().unwrap().post(&url).body("{}").send().await).await;
+        assert!(
+            said.unwrap_err().to_string().starts_with("it refused: 500 Internal Server Error no way ooo")
+        );
+        // What lies in the buffers of both sockets, and no more.
+        let sent = sending.await.unwrap();
+        assert!(sent < 64 << 20, "{sent} bytes were taken");
+    }
 }

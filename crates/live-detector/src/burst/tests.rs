@@ -258,6 +258,28 @@ fn run_lengths_hold_in_plain_simulation() {
     }
 }
 
+/// The same for a false alarm in 30 days, of the recorded GPT-4o streams: these pass high thresholds by two rare
+/// groups close together, and forward flux sampling, which met few of them, promised too much: 44 and 45 alarms here.
+#[test]
+fn a_run_length_of_30_days_holds_in_plain_simulation() {
+    const ARL: f64 = 3.1e7; // 30 days at 12 coarse groups a second
+    let baseline = recorded::learned(&recorded("whisperleak/gpt4o-part1.json"));
+    let mut all = 0;
+    for seed in [1, 3] {
+        let model = baseline.freeze(ARL, seed).unwrap();
+        // 3.3 are expected of each scale; bounds are those above.
+        let alarms = baseline.false_alarms(&model, 310_000_000, 1_000 + seed);
+        let thresholds = [Scale::Fine, Scale::Coarse].map(|scale| model.threshold(scale));
+        assert!(
+            alarms.iter().all(|alarms| *alarms <= 14),
+            "seed {seed}: {alarms:?} alarms at {thresholds:?}"
+        );
+        all += alarms.iter().sum::<u64>();
+    }
+    // 13 are expected; a threshold that is never passed holds, too, and sees nothing.
+    assert!(all >= 3, "{all} alarms: thresholds are too high");
+}
+
 #[test]
 fn dead_air_is_flagged_once_and_keepalives_are_no_progress() {
     for keepalive in [false, true] {

@@ -97,13 +97,6 @@ struct State {
     weight: f64,
 }
 
-/// A place in the null model.
-#[derive(Clone, Copy, Debug)]
-struct Cursor {
-    at: u32,
-    left: u8,
-}
-
 const NOTHING: Lanes = [1.0; ALTERNATIVES];
 
 impl<'a> Null<'a> {
@@ -120,18 +113,8 @@ impl<'a> Null<'a> {
         Self { likelihood, ratios, blocks: blocks(runs), samples, gap_tail, size_tail }
     }
 
-    fn start(&self, dice: &mut ChaCha8Rng) -> Cursor {
-        let (at, left) = self.blocks[dice.random_range(0..self.blocks.len())];
-        Cursor { at, left }
-    }
-
-    /// Ratios of the next group.
-    fn step(&self, cursor: &mut Cursor, dice: &mut ChaCha8Rng) -> Lanes {
-        if cursor.left == 0 {
-            *cursor = self.start(dice);
-        }
-        let at = cursor.at as usize;
-        (cursor.at, cursor.left) = (cursor.at + 1, cursor.left - 1);
+    /// Ratios of a group with its tails drawn.
+    fn drawn(&self, at: usize, dice: &mut ChaCha8Rng) -> Lanes {
         let tails = self.tails(at);
         if tails.iter().all(Option::is_none) {
             return self.ratios[at];
@@ -148,20 +131,50 @@ impl<'a> Null<'a> {
     }
 
     /// Alarms in `groups` simulated groups: plain simulation, for a check of a threshold.
+    ///
+    /// Most blocks come to a statistic that has gathered nothing, and always do the same to it: that is looked up.
     pub(super) fn alarms(&self, threshold: f64, groups: u64, seed: u64) -> u64 {
         let trust = &self.likelihood.trust;
+        let fresh: Vec<Option<(Cusum, f32)>> = self.blocks.iter().map(|block| self.fresh(*block)).collect();
         let mut dice = ChaCha8Rng::seed_from_u64(seed);
-        let (mut cursor, mut cusum, mut alarms) = (self.start(&mut dice), Cusum::default(), 0);
+        let (mut cusum, mut alarms, mut simulated) = (Cusum::default(), 0, 0);
         let limit = narrow(threshold.exp());
-        for _ in 0..groups {
-            cusum.push(&self.step(&mut cursor, &mut dice));
-            if cusum.mean(trust) >= limit {
-                alarms += 1;
-                // A run length runs from a fresh start: not from the middle of what raised the alarm.
-                (cusum, cursor) = (Cusum::default(), self.start(&mut dice));
+        while simulated < groups {
+            let index = dice.random_range(0..self.blocks.len());
+            let (at, length) = self.blocks[index];
+            if let Some((after, most)) = fresh[index]
+                && most < limit
+                && cusum.is_idle(trust)
+            {
+                (cusum, simulated) = (after, simulated + u64::from(length));
+                continue;
+            }
+            for at in at..at + u32::from(length) {
+                cusum.push(&self.drawn(at as usize, &mut dice));
+                simulated += 1;
+                if cusum.mean(trust) >= limit {
+                    alarms += 1;
+                    // A run length runs from a fresh start: not from the middle of what raised the alarm.
+                    cusum = Cusum::default();
+                    break;
+                }
             }
         }
         alarms
+    }
+
+    /// What a block makes of nothing, and the most that the statistic's exponential is in it; `None` where tails are
+    /// drawn.
+    fn fresh(&self, (at, length): (u32, u8)) -> Option<(Cusum, f32)> {
+        let (mut cusum, mut most) = (Cusum::default(), 0.0_f32);
+        for at in at as usize..at as usize + usize::from(length) {
+            if self.tails(at).iter().any(Option::is_some) {
+                return None;
+            }
+            cusum.push(&self.ratios[at]);
+            most = most.max(cusum.mean(&self.likelihood.trust));
+        }
+        Some((cusum, most))
     }
 
     /// How far each alternative can be trusted: e^−h, where h is the threshold that it would need alone. So all
