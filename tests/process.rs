@@ -25,7 +25,15 @@ impl Listening {
     /// # Panics
     /// When it does not start or says no address.
     pub fn start(args: &[&str]) -> Self {
-        let mut child = sseismo().args(args).stdout(Stdio::piped()).spawn().expect("the binary starts");
+        Self::of(sseismo().args(args))
+    }
+
+    /// The same of a command with its arguments.
+    ///
+    /// # Panics
+    /// As [`Listening::start`].
+    pub fn of(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
         let told: Value = serde_json::from_str(&line).expect("the address as JSON");

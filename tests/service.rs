@@ -8,6 +8,8 @@ use std::time::Duration;
 use sseismo_tests::{Listening, Peer, Program, free_port, needs, root, run, sseismo};
 use sseismo_trace::parquet::Dataset;
 
+#[path = "service/access_log.rs"]
+mod access_log;
 #[path = "service/http.rs"]
 mod http;
 #[path = "service/keeping.rs"]

@@ -20,6 +20,8 @@ use crate::exit::End;
 use crate::recording::{Recording, Running, parse_time, tell};
 
 mod detection;
+mod lines;
+mod log_file;
 mod observe;
 mod route;
 
@@ -59,7 +61,8 @@ pub(crate) struct Args {
     /// With --check: also ask each upstream for its list of models, which costs no tokens.
     #[arg(long, requires = "check")]
     probe: bool,
-    /// Append a line of JSON per request to this file, instead of writing it to stdout.
+    /// Append a line of JSON per request to this file, instead of writing it to stdout; a file that was moved or
+    /// deleted (logrotate) is begun anew.
     #[arg(long, value_name = "FILE", requires = "config")]
     access_log: Option<PathBuf>,
     /// Where to listen. [default: 127.0.0.1:8899, or what the configuration says]
@@ -103,7 +106,7 @@ pub(crate) fn log_to_stderr() {
     let level = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,sseismo_router=info"));
     // Another subscriber may be there in tests; that one is as good.
-    let _ = tracing_subscriber::fmt().with_env_filter(level).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::fmt().with_env_filter(level).with_writer(anstream::stderr).try_init();
 }
 
 /// What runs beside the traffic.

@@ -10,7 +10,7 @@
 //! no silence so far proves anything. What takes milliseconds is done on another thread (`worker`).
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::BufWriter;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,6 +31,7 @@ use sseismo_trace::parquet::{Manifest, StoredSignal, write_signals};
 use sseismo_trace::{Micros, Signal, SignalState, Summary, UtcMicros};
 use tokio::net::TcpListener;
 
+use super::lines::Lines;
 use crate::clock;
 use crate::recording::{Listened, parse_time, tell};
 
@@ -140,13 +141,6 @@ impl Detection {
             ..Options::default()
         }
     }
-
-    /// Where signals go as lines of JSON.
-    fn lines(&self) -> anyhow::Result<Box<dyn Write + Send>> {
-        let Some(path) = &self.signals_file else { return Ok(Box::new(anstream::stdout())) };
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-        Ok(Box::new(file.with_context(|| format!("cannot write signals to {}", path.display()))?))
-    }
 }
 
 impl Detecting {
@@ -182,6 +176,7 @@ impl Detecting {
                 Detector::with_baselines(how.options(), baselines)
             }
         };
+        let lines = Lines::start("signal log", how.signals_file.as_deref())?;
         let host = Host {
             detector,
             worker: Worker::start()?,
@@ -189,7 +184,7 @@ impl Detecting {
             meter: self.metrics.meter(),
             feed: self.feed.clone(),
             metrics: Arc::clone(&self.metrics),
-            lines: Some(how.lines()?),
+            lines,
             dataset: folder.map(Path::to_owned),
             saved: clock::now(),
             saving: None,
@@ -277,8 +272,7 @@ struct Host {
     meter: Meter,
     feed: Feed,
     metrics: Arc<Metrics>,
-    /// `None` when nobody reads them any more.
-    lines: Option<Box<dyn Write + Send>>,
+    lines: Lines,
     dataset: Option<PathBuf>,
     saved: UtcMicros,
     /// Whoever writes what was learned.
@@ -350,14 +344,7 @@ impl Host {
             if signal.state == SignalState::Onset {
                 self.told.onsets += 1;
             }
-            if let (Some(lines), Ok(line)) = (&mut self.lines, serde_json::to_string(&signal))
-                && let Err(error) = writeln!(lines, "{line}").and_then(|()| lines.flush())
-            {
-                if error.kind() != std::io::ErrorKind::BrokenPipe {
-                    tell(&format!("warning: signals are no longer written as lines: {error}"));
-                }
-                self.lines = None;
-            }
+            self.lines.send(&signal);
             let answer = self.steer.as_ref().map(|steer| steer(&signal));
             self.keep(stored(signal.clone(), answer));
             self.feed.publish(signal);
@@ -412,6 +399,7 @@ impl Host {
         self.save(now);
         self.store(now);
         self.written();
+        self.lines.finish();
         self.told.missed = self.missed.load(Ordering::Relaxed);
         self.told
     }

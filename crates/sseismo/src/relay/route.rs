@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use sseismo_capture::tap::{Observer, Options, Tap};
-use sseismo_router::access::{Access, counting};
+use sseismo_router::access::{Access, Entry, Sink, counting};
 use sseismo_router::admin::{self, Admin};
 use sseismo_router::breaker::State;
 use sseismo_router::exchange::Shared;
@@ -28,15 +28,14 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::detection::Steer;
+use super::lines::{self, Lines};
 use super::{Args, Beside, Ending, announce, runtime};
 use crate::clock;
 use crate::exit::End;
 use crate::recording::tell;
 
-mod lines;
 mod probe;
 
-use lines::Lines;
 pub(super) use probe::check;
 
 /// How often signals are looked at without calls, and states put into the metrics.
@@ -52,7 +51,7 @@ const TAKE_BACK: Duration = Duration::from_secs(5);
 pub(super) fn run(args: &Args, path: &Path) -> anyhow::Result<End> {
     let seed = clock::now().0.cast_unsigned();
     let live = Arc::new(Live::start(path, seed, Instant::now()).map_err(told)?);
-    let lines = Lines::start(args.access_log.as_deref())?;
+    let lines = Lines::start("access log", args.access_log.as_deref())?;
     let options = args.recording.tap()?;
     let steered = Arc::clone(&live);
     let steer: Steer =
@@ -105,7 +104,8 @@ impl Parts {
         };
         let standing = Arc::clone(&live);
         let current: Current = Arc::new(move || standing.router());
-        let sinks = vec![counting(Arc::clone(&metrics)), lines.sink()];
+        let sinks: Vec<Sink> =
+            vec![counting(Arc::clone(&metrics)), Box::new(move |entry: &Entry| lines.send(entry))];
         let access = Arc::new(Access::new(clock::now().0.cast_unsigned(), sinks));
         let admin = match server.admin_token {
             Some(token) => {

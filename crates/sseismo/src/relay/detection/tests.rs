@@ -1,4 +1,3 @@
-use std::sync::Mutex;
 use std::sync::mpsc::sync_channel;
 
 use sseismo_capture::tap::Record;
@@ -8,25 +7,12 @@ use sseismo_trace::{Api, Outcome, Signal, SignalId, SignalState};
 
 use super::*;
 
-/// Lines that a test can read.
-#[derive(Clone, Debug, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-fn host(dataset: Option<PathBuf>) -> (Host, Lines) {
+/// A host, and the folder with its signals as lines: `signals.jsonl`.
+fn host(dataset: Option<PathBuf>) -> (Host, tempfile::TempDir) {
     let feed = Feed::new(1, 64);
     let metrics = Arc::new(Metrics::new(&feed));
-    let lines = Lines::default();
+    let written = tempfile::tempdir().unwrap();
+    let lines = Lines::start("signal log", Some(&written.path().join("signals.jsonl"))).unwrap();
     let host = Host {
         detector: Detector::new(Options::default()),
         worker: Worker::start().unwrap(),
@@ -34,7 +20,7 @@ fn host(dataset: Option<PathBuf>) -> (Host, Lines) {
         meter: metrics.meter(),
         feed,
         metrics,
-        lines: Some(Box::new(lines.clone())),
+        lines,
         dataset,
         saved: UtcMicros(0),
         saving: None,
@@ -46,7 +32,7 @@ fn host(dataset: Option<PathBuf>) -> (Host, Lines) {
         missed: Arc::default(),
         told: Told::default(),
     };
-    (host, lines)
+    (host, written)
 }
 
 /// One attempt of a client turn, `at` s after the start.
@@ -74,7 +60,7 @@ fn pass(host: &mut Host, summary: Summary) {
 #[test]
 fn a_retry_storm_reaches_the_feed_the_lines_the_metrics_and_the_dataset() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut host, lines) = host(Some(folder.path().to_owned()));
+    let (mut host, written) = host(Some(folder.path().to_owned()));
     host.steer = Some(Box::new(|_| Answer { action: Effect::Cool, acted: true, held: None }));
     let (outside, others) = sync_channel(8);
     host.others = Some(others);
@@ -90,7 +76,8 @@ fn a_retry_storm_reaches_the_feed_the_lines_the_metrics_and_the_dataset() {
             host.tick(UtcMicros(i64::try_from(turn).unwrap() * 10_000_000 + 5_000_000));
         }
     }
-    let written = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    host.lines.finish();
+    let written = std::fs::read_to_string(written.path().join("signals.jsonl")).unwrap();
     let told: Vec<Signal> = written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(told.iter().any(|signal| signal.state == SignalState::Onset), "{written}");
     assert_eq!(host.feed.active().len(), 1);
