@@ -133,7 +133,7 @@ impl Source {
 }
 
 /// What stands in a small file. A device or a pipe might never end, and would keep the relay from starting.
-fn contents(path: &Path) -> std::io::Result<String> {
+pub(crate) fn contents(path: &Path) -> std::io::Result<String> {
     let unfit = |why: &str| Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, why));
     let kind = std::fs::metadata(path)?;
     if !kind.is_file() && !kind.is_dir() {

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use crate::affinity::Affinity;
 use crate::choice::Router;
 use crate::config::{self, Config, Fault, Server};
+use crate::keys;
 
 /// Editors and orchestrators change a file in several steps; one reading is enough.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -74,6 +75,8 @@ pub struct Live {
     issuers: Option<PathBuf>,
     /// The sinks as they were at the start.
     sinks: String,
+    /// Why the file could not be read last time: told once, however often is looked.
+    unreadable: Mutex<String>,
 }
 
 impl Drop for Live {
@@ -101,6 +104,7 @@ impl Live {
         Ok(Self {
             issuers,
             sinks,
+            unreadable: Mutex::default(),
             path: path.to_owned(),
             fingerprint: Mutex::new(fingerprint),
             server,
@@ -120,6 +124,11 @@ impl Live {
     /// When it cannot be used: then the old one stays.
     pub fn reload(&self, force: bool, now: Instant) -> Result<Change, Unusable> {
         let mut last = self.fingerprint.lock().unwrap_or_else(PoisonError::into_inner);
+        // A pipe may be read once, at the start; to wait for one now would hold up traffic.
+        if std::fs::metadata(&self.path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir()) {
+            let source = std::io::Error::other("it is no regular file");
+            return Err(Unusable::Unreadable { path: self.path.clone(), source });
+        }
         let text = text(&self.path)?;
         let old = self.router();
         let fingerprint = fingerprint(&text, &old.config().files);
@@ -146,7 +155,19 @@ impl Live {
     /// [`reload`](Self::reload), told in the log.
     fn reload_and_tell(&self, force: bool) {
         let path = self.path.display();
-        match self.reload(force, Instant::now()) {
+        let reloaded = self.reload(force, Instant::now());
+        let why = match &reloaded {
+            Err(Unusable::Unreadable { source, .. }) => source.to_string(),
+            _ => String::new(),
+        };
+        let before = std::mem::replace(
+            &mut *self.unreadable.lock().unwrap_or_else(PoisonError::into_inner),
+            why.clone(),
+        );
+        match reloaded {
+            Ok(Change::Same) if !before.is_empty() => {
+                tracing::info!("{path}: can be read again, and is the configuration in use");
+            }
             Ok(Change::Same) => {}
             Ok(Change::New { restart }) => {
                 tracing::info!("{path}: the new configuration is in use");
@@ -156,6 +177,7 @@ impl Live {
                     );
                 }
             }
+            Err(Unusable::Unreadable { .. }) if why == before && !force => {}
             Err(Unusable::Unreadable { path, source }) => {
                 tracing::warn!("cannot read {}: {source}; the old configuration stays", path.display());
             }
@@ -284,7 +306,7 @@ fn parse(path: &Path, text: &str) -> Result<Config, Unusable> {
 
 /// Changes when the text or one of the files does.
 fn fingerprint(text: &str, files: &[PathBuf]) -> u64 {
-    let contents: Vec<Option<Vec<u8>>> = files.iter().map(|file| std::fs::read(file).ok()).collect();
+    let contents: Vec<Option<String>> = files.iter().map(|file| keys::contents(file).ok()).collect();
     BuildHasherDefault::<DefaultHasher>::default().hash_one((text, contents))
 }
 

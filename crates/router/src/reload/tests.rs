@@ -43,6 +43,9 @@ fn a_bad_file_keeps_the_old_router_and_says_why() {
     assert_eq!(live.reload(false, now).unwrap(), Change::Same, "told once");
     std::fs::remove_file(&path).unwrap();
     assert!(matches!(live.reload(false, now), Err(Unusable::Unreadable { .. })));
+    // A pipe that nobody writes to is not waited for.
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    assert!(matches!(live.reload(false, now), Err(Unusable::Unreadable { .. })));
     replace(&path, GOOD);
     assert_eq!(live.reload(false, now).unwrap(), Change::New { restart: false });
 }
