@@ -311,6 +311,12 @@ impl Exchange {
             head_due.into_iter().chain(self.content_due(attempt, now)).fold(attempt.until, Instant::min);
         let tap = self.shared.links.to(upstream, now);
         match timeout_at(due, tap.send(request)).await {
+            Ok(Ok(response)) if response.status().is_informational() => {
+                // Nobody asked to switch protocols, and no other such answer gets here.
+                tracing::warn!("no answer from {}: status {}", upstream.name, response.status());
+                observed.failed(Ending::Failed);
+                Err(FailureKind::Connect)
+            }
             Ok(Ok(response)) => {
                 let (head, body) = observed.answered(response).into_parts();
                 if let Some(considered) = considered {

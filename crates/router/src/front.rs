@@ -156,6 +156,9 @@ impl Front {
             return refused(api, StatusCode::BAD_REQUEST, "invalid-json", &message, open, started);
         }
         let members = members.unwrap_or_default();
+        if let Some(message) = asked::unfit_model(&members) {
+            return refused(api, StatusCode::BAD_REQUEST, "invalid-model", message, open, started);
+        }
         let mut asked = Asked::of(&members, &router);
         let caller = open.entry.caller.as_deref().unwrap_or_default();
         let now = Instant::now();

@@ -184,6 +184,14 @@ impl Observe {
         head.headers.insert(HOST, self.upstream.host.clone());
         let request = Request::from_parts(head, exchange.body(body));
         match self.tap.send(request).await {
+            Ok(response) if response.status().is_informational() => {
+                // Nobody asked to switch protocols, and no other such answer gets here.
+                exchange.failed(Outcome::Failed);
+                let message =
+                    format!("no answer from {}: status {}", self.upstream.name(), response.status());
+                tracing::warn!("{message}");
+                refusal(StatusCode::BAD_GATEWAY, &message)
+            }
             Ok(response) => {
                 let mut response = exchange.answered(response);
                 *response.version_mut() = Version::HTTP_11;

@@ -80,6 +80,11 @@ impl Strip {
             complete = frame.bytes.end;
             edits.extend(edit(&frame));
         });
+        if decoded.is_ok() && edits.is_empty() && complete == self.base {
+            // Within an event, that of an image say: to copy what is held with each piece would take time with the
+            // square of its size.
+            return self.held.extend_from_slice(&bytes);
+        }
         let bytes = if self.held.is_empty() {
             bytes
         } else {

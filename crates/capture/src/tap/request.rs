@@ -78,9 +78,9 @@ pub(crate) fn from_body(kept: &Kept, sent: u64, copy: Option<&[u8]>, hash: Hash<
     let Ok(fields) = serde_json::from_slice::<BTreeMap<String, &RawValue>>(body) else { return };
     let value = |name: &str| fields.get(name).and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok());
     if let Some(Value::String(model)) = value("model") {
-        summary.model_requested = Some(model);
+        summary.model_requested = Some(model).filter(is_name);
     }
-    summary.effort = effort(&value);
+    summary.effort = effort(&value).filter(is_name);
     summary.streamed = value("stream").and_then(|stream| stream.as_bool());
     summary.prompt_numeric_share = numeric::share(&fields);
     if summary.session_key.is_none()
@@ -109,7 +109,14 @@ fn tokens(bytes: u64) -> u64 {
 fn model_in_path(path: &str) -> Option<String> {
     let (_, last) = path.rsplit_once("/models/")?;
     let (model, _) = last.split_once(':')?;
-    Some(model.to_owned())
+    Some(model.to_owned()).filter(is_name)
+}
+
+/// Whether it may be the name of a model or an effort. What is longer is none, and would be kept with each stream and
+/// each scope; resource names of clouds, the longest known, take about 150 bytes.
+#[expect(clippy::ptr_arg, reason = "as filters ask")]
+fn is_name(name: &String) -> bool {
+    name.len() <= 1_024
 }
 
 /// `codex_exec` of `codex_exec/0.171.0 (…)`.

@@ -33,6 +33,21 @@ impl Asked {
     }
 }
 
+/// The longest name of a model, bytes: names reach logs, metrics and the list of the last requests. Resource names of
+/// clouds, the longest known, take about 150.
+const LONGEST_NAME: usize = 1_024;
+
+/// Why the model that is named cannot be one. Without this, what is no text would be taken for no name at all and be
+/// sent where requests without one go.
+pub(super) fn unfit_model(members: &Members<'_>) -> Option<&'static str> {
+    let json = members.get("model").filter(|json| *json != "null")?;
+    match members.text("model") {
+        None => Some("`model` is not a text"),
+        Some(_) if json.len() > LONGEST_NAME => Some("`model` is longer than 1,024 bytes"),
+        Some(_) => None,
+    }
+}
+
 /// Whether a stream is asked for without its usage.
 pub(super) fn lacks_usage(members: &Members<'_>) -> bool {
     let options = members.get("stream_options").and_then(|options| Members::read(options.as_bytes()).ok());
@@ -73,6 +88,23 @@ pub(super) fn tokens(bytes: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_a_model_is_said() {
+        let long = format!(r#"{{"model":"{}"}}"#, "m".repeat(2_000));
+        for (body, expected) in [
+            (r#"{"model":"gpt-5.5"}"#, None),
+            (r#"{"model":null}"#, None),
+            ("{}", None),
+            (r#"{"model":5}"#, Some("not a text")),
+            (r#"{"model":"m\ud800"}"#, Some("not a text")),
+            (&long, Some("longer")),
+        ] {
+            let said = unfit_model(&Members::read(body.as_bytes()).unwrap());
+            let fits = expected.map_or(said.is_none(), |word| said.is_some_and(|said| said.contains(word)));
+            assert!(fits, "{body}: {said:?}");
+        }
+    }
 
     #[test]
     fn effort_is_found_in_each_api() {

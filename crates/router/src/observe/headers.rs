@@ -2,8 +2,8 @@
 
 use hyper::HeaderMap;
 use hyper::header::{
-    CONNECTION, EXPECT, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
 use super::TOKEN_HEADER;
@@ -31,6 +31,11 @@ pub(crate) fn end_hop(headers: &mut HeaderMap) {
         .flat_map(|value| value.split(','))
         .filter_map(|name| name.trim().parse().ok())
         .collect();
+    // Of the two the transfer coding holds (RFC 9112 § 6.3). The length that it overrode would be wrong at the next
+    // hop, which would take what follows for the rest of this body.
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
     for name in named.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
     }
@@ -67,6 +72,7 @@ mod tests {
             ("connection", "close, X-Hop"),
             ("x-hop", "1"),
             ("transfer-encoding", "chunked"),
+            ("content-length", "6"),
             ("authorization", "kept"),
             ("content-encoding", "gzip"),
         ]);
