@@ -334,4 +334,47 @@ fn a_dataset_with_a_pipe_and_a_hole_is_read_as_far_as_it_goes() {
     assert!(input["skipped"]["stream-without-its-events"].as_u64().is_some_and(|n| n > 0), "{input:#}");
     assert!(stderr.contains("is missing") || stderr.contains("not a regular file"), "{stderr}");
     assert!(input["events"].as_u64() < whole["inputs"][0]["events"].as_u64());
+    // Without any events the way out is not to record again.
+    std::fs::remove_dir_all(events).expect("removed");
+    let (code, report, _) = analyze(&dataset);
+    assert_eq!(code, Some(2));
+    let steps: Vec<&Value> = report["findings"]
+        .as_array()
+        .expect("findings")
+        .iter()
+        .filter(|finding| finding["signature"] == "burst")
+        .map(|finding| &finding["next_step"])
+        .collect();
+    let all = steps.iter().all(|step| step.as_str().is_some_and(|step| step.contains("`events/` back")));
+    assert!(!steps.is_empty() && all, "{steps:?}");
+}
+
+/// What a dataset lacks is named, and so is the way out.
+#[test]
+fn pieces_of_a_dataset_are_called_so() {
+    let dir = folder();
+    let dataset = dir.path().join("traces");
+    let timing = data("timing");
+    let args: [&std::ffi::OsStr; 4] = ["import".as_ref(), timing.as_ref(), "-o".as_ref(), dataset.as_ref()];
+    assert!(run(&args).status.success());
+    let date =
+        std::fs::read_dir(dataset.join("streams")).expect("dates").next().expect("one").expect("a date");
+    let part = std::fs::read_dir(date.path()).expect("parts").next().expect("one").expect("a part");
+    let (code, _, stderr) = analyze(&part.path());
+    assert!(code == Some(2) && stderr.contains("dataset.json"), "{stderr}");
+    let manifest = dataset.join("dataset.json");
+    let moved = dir.path().join("dataset.json");
+    std::fs::rename(&manifest, &moved).expect("moved");
+    let (code, _, stderr) = analyze(&dataset);
+    assert!(code == Some(2) && stderr.contains("put it back"), "{stderr}");
+    std::fs::rename(&moved, &manifest).expect("moved");
+    std::fs::remove_dir_all(dataset.join("streams")).expect("removed");
+    let (code, _, stderr) = analyze(&dataset);
+    assert!(code == Some(2) && stderr.contains("no streams: nothing was recorded"), "{stderr}");
+    assert!(stderr.contains("traces") && !stderr.contains("no streams were read"), "said once: {stderr}");
+    // A recorder was killed there.
+    std::fs::create_dir(dataset.join("journal")).expect("made");
+    std::fs::write(dataset.join("journal/1-2-0.journal"), "x").expect("written");
+    let (code, _, stderr) = analyze(&dataset);
+    assert!(code == Some(2) && stderr.contains("recovers the journal"), "{stderr}");
 }

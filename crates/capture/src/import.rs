@@ -168,7 +168,11 @@ fn folder(path: &Path, options: &Options, meter: &Meter<'_>) -> Vec<Imported> {
         }
     }
     if done.is_empty() && !meter.stopped() {
-        others.error = Some(format!("no logs in this folder ({} files seen); {}", walk.files.len(), known()));
+        others.error = Some(if path.join("streams").is_dir() {
+            "the files of a trace dataset without its dataset.json: put it back".to_owned()
+        } else {
+            format!("no logs in this folder ({} files seen); {}", walk.files.len(), known())
+        });
     }
     if others.error.is_some() || !others.skipped.is_empty() {
         done.push(others);
@@ -224,6 +228,9 @@ fn unknown(head: &[u8]) -> String {
     let looks = match head {
         [] => "the file is empty",
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "UTF-16 text: save it as UTF-8 first",
+        [b'P', b'A', b'R', b'1', ..] => {
+            "a Parquet file: of a trace dataset name the folder with its dataset.json, save others as CSV first"
+        }
         head if head.contains(&0) => "binary data, not a log or a table",
         head if input::is_binary(head) => {
             "not UTF-8: binary data, or text in an older encoding that must be saved as UTF-8 first"

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use sseismo_analysis::Analysis;
-use sseismo_analysis::report::{Report, SCHEMA};
+use sseismo_analysis::report::{Input, Report, SCHEMA};
 use sseismo_analysis::signature::{Options, Preset};
 use sseismo_capture::import;
-use sseismo_trace::{Dim, Finding, SignatureId};
+use sseismo_trace::{Dim, Finding, SignatureId, Verdict};
 
 use crate::exit::End;
 use crate::reading::Reading;
@@ -100,12 +100,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<End> {
         analysis.start_second_pass();
         reading.read(&mut |source, stream| analysis.push(source, &stream));
     }
+    let mut findings = analysis.finish();
+    name_lost_events(&inputs, &mut findings);
     let report = Report {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         interrupted: reading.interrupted(),
         inputs,
-        findings: analysis.finish(),
+        findings,
     };
     if args.json {
         print_json(&report)?;
@@ -120,6 +122,26 @@ pub(crate) fn run(args: Args) -> anyhow::Result<End> {
     } else {
         End::Fine
     })
+}
+
+/// Where events were recorded and are gone, recording again is no way to have them: what is missing must come back.
+fn name_lost_events(inputs: &[Input], findings: &mut [Finding]) {
+    let unseen = |finding: &&mut Finding| {
+        finding.signature == SignatureId::Burst
+            && matches!(finding.verdict, Verdict::NotMeasurable | Verdict::TooFew)
+    };
+    for finding in findings.iter_mut().filter(unseen) {
+        let of = |input: &&Input| finding.scope.source.as_ref().is_none_or(|source| *source == input.path);
+        let lost =
+            inputs.iter().filter(of).filter_map(|input| input.skipped.get("stream-without-its-events"));
+        let lost: u64 = lost.sum();
+        if lost > 0 {
+            finding.next_step = format!(
+                "put the missing files of `events/` back: {lost} streams of this source were stored with events that \
+                 are gone, so that it cannot be told how they streamed"
+            );
+        }
+    }
 }
 
 fn found(findings: &[Finding], fail_on: &[SignatureId]) -> bool {

@@ -115,7 +115,7 @@ fn read(args: &Args, readings: &mut Vec<Reading>, comparison: &mut Comparison) -
             (Some(_), Some(arm)) => comparison.push(arm, &stream),
             (Some(_), None) => pass.unsplit += 1,
         });
-        pass.bad |= !again && reading.tell_errors(&inputs);
+        pass.bad |= !again && (reading.tell_errors(&inputs) || reading.tell_nothing(&inputs));
         pass.interrupted = reading.interrupted();
         if pass.interrupted {
             break;
@@ -141,6 +141,7 @@ fn sides(args: &Args, groups: &[String]) -> anyhow::Result<[String; 2]> {
             groups.join(", ")
         ),
         ([], None) => bail!("nothing to compare: no streams were read"),
+        ([only], None) if args.paths.len() > 1 => bail!("nothing to compare `{only}` with"),
         ([only], None) => {
             bail!("nothing to compare `{only}` with: name a second path, or a column with `--split`")
         }

@@ -107,12 +107,19 @@ impl Reading {
         if nothing {
             let left_out = inputs.iter().flat_map(|input| &input.skipped);
             let reasons: Vec<String> = left_out.map(|(reason, count)| format!("{count} {reason}")).collect();
+            if reasons.is_empty() && inputs.iter().any(|input| input.error.is_some()) {
+                return true; // said with its path
+            }
             let reasons = if reasons.is_empty() {
                 "there are no records in it".to_owned()
             } else {
                 format!("left out: {}", reasons.join(", "))
             };
-            let _ = writeln!(anstream::stderr(), "error: no streams were read; {reasons}");
+            let from = match inputs {
+                [input] => format!(" from {}", input.path),
+                _ => String::new(),
+            };
+            let _ = writeln!(anstream::stderr(), "error: no streams were read{from}; {reasons}");
         }
         nothing
     }

@@ -54,8 +54,21 @@ pub(super) fn read(folder: &Path, gauge: &dyn Gauge) -> Imported {
     if let Some(first) = report.damaged.first() {
         imported.skip("damaged-or-missing-file", report.damaged.len() as u64);
         imported.error = Some(said(first));
+    } else if imported.streams == 0 && !gauge.stopped() {
+        imported.error = Some(empty(folder).to_owned());
     }
     imported
+}
+
+/// Why a dataset in order holds no streams.
+fn empty(folder: &Path) -> &'static str {
+    let journal = std::fs::read_dir(folder.join("journal"));
+    if journal.is_ok_and(|mut segments| segments.next().is_some()) {
+        "no streams yet, but a journal: a recorder is at work, and stores what it has after some minutes and when it \
+         ends; or it was killed, and recording to this folder again recovers the journal"
+    } else {
+        "this trace dataset has no streams: nothing was recorded, or its streams/ is gone"
+    }
 }
 
 /// An error with its causes.

@@ -35,8 +35,8 @@ pub enum Error {
         /// Ours.
         known: u32,
     },
-    /// The file is damaged or was never finished.
-    #[error("`{}` is damaged or unfinished: {reason}; move it away to read the rest in silence", path.display())]
+    /// The file is damaged, was never finished, or others wrote it with a compression that is not read here.
+    #[error("`{}` is damaged or unfinished, or not compressed with zstd: {reason}; move it away to read the rest in silence", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,

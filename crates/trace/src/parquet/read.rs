@@ -58,6 +58,11 @@ pub struct Report {
     pub damaged: Vec<Error>,
 }
 
+/// Whether no file is there; one that may not be looked at is no such file.
+fn is_gone(path: &Path) -> bool {
+    matches!(path.try_exists(), Ok(false))
+}
+
 /// A dataset opened for reading.
 #[derive(Debug)]
 pub struct Dataset {
@@ -160,7 +165,7 @@ impl Dataset {
     /// Notes the files of a part that held events or reads and are gone.
     fn missing(&self, part: &Part, report: &mut Report) {
         let gone = [Event::TABLE, Read::TABLE].map(|table| (table, self.file(table, part)));
-        let mut gone = gone.into_iter().filter(|(_, path)| !path.exists()).peekable();
+        let mut gone = gone.into_iter().filter(|(_, path)| is_gone(path)).peekable();
         if gone.peek().is_none() {
             return;
         }
@@ -382,7 +387,7 @@ struct Events {
 
 impl Events {
     fn open(path: &Path) -> Result<Self, Error> {
-        let rows = if path.exists() { Some(Rows::open(path)?) } else { None };
+        let rows = if is_gone(path) { None } else { Some(Rows::open(path)?) };
         Ok(Self { rows, batch: Vec::new().into_iter() })
     }
 
