@@ -33,6 +33,32 @@ fn lines(path: &Path) -> usize {
     text.lines().filter(whole).count()
 }
 
+/// The second signal ends what is open, and no count is made up.
+#[test]
+fn an_impatient_end_counts_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let (config, log, said) = (path("relay.toml"), path("access.log"), path("stderr"));
+    std::fs::write(&config, CONFIG).expect("written");
+    let mut command = sseismo();
+    command.arg("relay").arg("--config").arg(&config).arg("--access-log").arg(&log);
+    command.stderr(std::fs::File::create(&said).expect("made"));
+    let relay = Listening::of(&mut command);
+    send(&relay.url, 3);
+    // Half a request keeps the relay waiting.
+    let mut open = TcpStream::connect(relay.url.strip_prefix("http://").expect("a URL")).expect("connected");
+    write!(open, "POST /v1/chat/completions HTTP/1.1\r\nhost: relay\r\ncontent-length: 9\r\n\r\n")
+        .expect("sent");
+    std::thread::sleep(Duration::from_millis(200));
+    let told = || std::fs::read_to_string(&said).unwrap_or_default();
+    let id = relay.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().expect("kill").success());
+    wait_for(|| told().contains("ending; open streams").then_some(()));
+    relay.end();
+    assert!(told().contains("ended at once") && !told().contains("requests passed on"), "{}", told());
+    assert_eq!(lines(&log), 4, "the one that was cut off, too");
+}
+
 #[test]
 fn no_line_of_the_access_log_is_lost_to_a_full_disk_or_to_logrotate() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -132,18 +132,22 @@ impl Beside {
 
     /// Says how it went. The runtime must outlive the recording: the last streams are still being analysed
     /// on it. Every holder of the observer but this one must be gone.
-    fn finish(self, runtime: Runtime, served: Served) -> anyhow::Result<End> {
+    /// Without `served` the end came before connections could be counted.
+    fn finish(self, runtime: Runtime, served: Option<Served>) -> anyhow::Result<End> {
         let status = self.running.finish()?;
         let told = self.detecting.finish()?;
         runtime.shutdown_background();
-        let Served { requests, cut_off, turned_away } = served;
-        if cut_off > 0 {
-            tell(&format!("{cut_off} connections were cut off after the drain time"));
+        if let Some(Served { requests, cut_off, turned_away }) = served {
+            if cut_off > 0 {
+                tell(&format!("{cut_off} connections were cut off after the drain time"));
+            }
+            if turned_away > 0 {
+                tell(&format!("{turned_away} connections were turned away: too many at once"));
+            }
+            tell(&format!("{requests} requests passed on; {} signals raised", told.onsets));
+        } else {
+            tell(&format!("ended at once, whatever was open; {} signals raised", told.onsets));
         }
-        if turned_away > 0 {
-            tell(&format!("{turned_away} connections were turned away: too many at once"));
-        }
-        tell(&format!("{requests} requests passed on; {} signals raised", told.onsets));
         if told.missed > 0 {
             tell(&format!("warning: the detector fell behind; {} notes did not reach it", told.missed));
         }

@@ -44,13 +44,15 @@ pub(super) fn run(args: &Args, to: &str) -> anyhow::Result<End> {
         let (stop, stopping) = watch::channel(false);
         tokio::spawn(admin::serve(operators, admin, stopping.clone()));
         tokio::select! {
-            served = serve(listener, relay, stopping, drain) => served.context("the listening socket failed"),
-            () = ending.watch(stop, drain) => Ok(Served::default()),
+            served = serve(listener, relay, stopping, drain) => {
+                served.map(Some).context("the listening socket failed")
+            }
+            () = ending.watch(stop, drain) => Ok(None),
         }
     });
     // What failed is told after everything is on disk.
     match served {
         Ok(served) => beside.finish(runtime, served),
-        Err(error) => beside.finish(runtime, Served::default()).and(Err(error)),
+        Err(error) => beside.finish(runtime, Some(Served::default())).and(Err(error)),
     }
 }

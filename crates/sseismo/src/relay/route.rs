@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args, path: &Path) -> anyhow::Result<End> {
     // What failed is told after everything is on disk.
     match served {
         Ok(served) => beside.finish(runtime, served),
-        Err(error) => beside.finish(runtime, Served::default()).and(Err(error)),
+        Err(error) => beside.finish(runtime, Some(Served::default())).and(Err(error)),
     }
 }
 
@@ -91,7 +91,7 @@ struct Parts {
 }
 
 impl Parts {
-    async fn serve(self, args: &Args, path: &Path) -> anyhow::Result<Served> {
+    async fn serve(self, args: &Args, path: &Path) -> anyhow::Result<Option<Served>> {
         let Self { live, options, observer, metrics, feed, admin, outside, lines } = self;
         let server = live.router().config().server.clone();
         let listener = TcpListener::bind(server.listen).await;
@@ -148,8 +148,8 @@ impl Parts {
             async move { front.answer(request).await }
         };
         let served = tokio::select! {
-            served = serve(listener, answer, limits, stopping, server.drain) => served.context("the listening socket failed"),
-            () = ending.watch(stop, server.drain) => Ok(Served::default()),
+            served = serve(listener, answer, limits, stopping, server.drain) => served.map(Some).context("the listening socket failed"),
+            () = ending.watch(stop, server.drain) => Ok(None),
         };
         beside.shutdown().await; // they hold the observer, which must end
         telling.shutdown().await; // the last sender of notices: the sinks end with it

@@ -38,6 +38,8 @@ pub(super) struct Tape {
     streams: Spool,
     /// Streams that cannot be placed in time.
     unplaced: usize,
+    /// What was named could not be read to its end.
+    damaged: bool,
 }
 
 /// Reads what is at `path`.
@@ -53,13 +55,13 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Tape> {
     if let Some(error) = failed {
         return Err(error).context("cannot spool the streams to a temporary file");
     }
-    reading.tell_errors(&inputs);
+    let damaged = reading.tell_errors(&inputs);
     match (streams.is_empty(), unplaced) {
         (true, 0) => bail!("{}: no streams could be read", path.display()),
         (true, n) => bail!("{}: none of {n} streams has a start time", path.display()),
         (false, _) => {}
     }
-    Ok(Tape { streams, unplaced })
+    Ok(Tape { streams, unplaced, damaged })
 }
 
 /// Plays a tape until its end, or until `stop`.
@@ -84,7 +86,8 @@ pub(super) fn play(
         n => format!("; {n} without a start time were left out"),
     };
     let told = format!("the end: {} signals in {streams} streams{unplaced}", player.onsets);
-    let _ = updates.send(Update::End(Ok(told)));
+    let end = if tape.damaged { Err(format!("{told}; not all could be read, see above")) } else { Ok(told) };
+    let _ = updates.send(Update::End(end));
 }
 
 struct Player<'a> {
