@@ -266,12 +266,13 @@ api_key_location = "none"
 
 
 def ours(sseismo):
+    deployed = {"MIMALLOC_PURGE_DELAY": "0"}  # as data/deploy starts it
     address = lambda line: json.loads(line)["listening"].removeprefix("http://")
 
     def observe(folder, source):
         command = [sseismo, "relay", "--observe", "--to", f"http://{source}", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
         more = ["-o", folder / "traces", "--signals-file", folder / "signals.jsonl"]
-        return Gateway("sseismo, observing", [*command, *more], said=address)
+        return Gateway("sseismo, observing", [*command, *more], environment=deployed, said=address)
 
     def route(folder, source):
         (folder / "relay.toml").write_text(f"""
@@ -287,7 +288,7 @@ tiers = [["source"]]
 """)
         command = [sseismo, "relay", "--config", folder / "relay.toml", "--access-log", folder / "access.log"]
         more = ["-o", folder / "traces", "--signals-file", folder / "signals.jsonl"]
-        return Gateway("sseismo, routing", [*command, *more], said=address)
+        return Gateway("sseismo, routing", [*command, *more], environment=deployed, said=address)
 
     return {"sseismo-observe": observe, "sseismo-route": route}
 

@@ -214,6 +214,7 @@ impl Process {
     fn start(program: &Path, args: &[&str]) -> Result<Self> {
         let mut child = Command::new(program)
             .args(args)
+            .env("MIMALLOC_PURGE_DELAY", "0") // as data/deploy starts the relay
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
