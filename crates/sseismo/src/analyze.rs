@@ -136,6 +136,8 @@ fn name_lost_events(inputs: &[Input], findings: &mut [Finding]) {
             inputs.iter().filter(of).filter_map(|input| input.skipped.get("stream-without-its-events"));
         let lost: u64 = lost.sum();
         if lost > 0 {
+            // They were not "only counts".
+            finding.notes.retain(|note| !note.starts_with("missing: events"));
             finding.next_step = format!(
                 "put the missing files of `events/` back: {lost} streams of this source were stored with events that \
                  are gone, so that it cannot be told how they streamed"

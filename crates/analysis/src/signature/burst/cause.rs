@@ -164,7 +164,7 @@ pub(super) enum Grid {
 pub(super) fn next_step(verdict: Verdict, cause: Option<Cause>, missing: &BTreeSet<&'static str>) -> String {
     let step = match (verdict, cause) {
         (Verdict::NotMeasurable, _) => {
-            "record with `sseismo capture` or `sseismo relay --observe`: this source has no event times"
+            "record streamed answers with `sseismo capture` or `sseismo relay --observe`: this source has no event times"
         }
         (_, Some(Cause::UpstreamBatching)) => {
             "route around this upstream or ask its operator: the sender wrote these events together; compare another route with `sseismo compare`"

@@ -297,6 +297,8 @@ fn sources_without_times_name_the_missing_column() {
     let counts_only = measured(&[given(Vec::new())]);
     assert_eq!(counts_only.verdict, Verdict::NotMeasurable);
     assert!(counts_only.notes[0].contains("events/"));
+    // A capture of failures has none either: to capture again is not enough.
+    assert!(counts_only.next_step.contains("streamed answers"), "{}", counts_only.next_step);
 }
 
 #[test]
