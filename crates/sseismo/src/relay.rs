@@ -29,13 +29,13 @@ use detection::{Detecting, Detection, Steer};
 
 const EXAMPLES: &str = "Examples:
   sseismo relay --observe --to https://api.openai.com -o traces/
-  OPENAI_BASE_URL=http://127.0.0.1:8899/v1 your-program       in another terminal
-  sseismo watch http://127.0.0.1:8898                          what the detector sees
-  curl -N http://127.0.0.1:8898/signals                        its signals as server-sent events
+  OPENAI_BASE_URL=http://127.0.0.1:8899/v1 your-program  # in another terminal
+  sseismo watch http://127.0.0.1:8898                     # what the detector sees
+  curl -N http://127.0.0.1:8898/signals                   # its signals as server-sent events
   sseismo relay --observe --to https://api.anthropic.com -o traces/ --sample 0.01 --max-age 14d
-  sseismo relay --config relay.toml --check --probe            is this file right, and are they there?
-  sseismo relay --config relay.toml -o traces/                 routes, and falls over before users notice
-  sseismo analyze traces/                                      at any time";
+  sseismo relay --config relay.toml --check --probe       # is it right, and are they there?
+  sseismo relay --config relay.toml -o traces/            # routes, and falls over unseen
+  sseismo analyze traces/                                 # at any time";
 
 /// Passes requests on, to one upstream unchanged or to the upstreams of a configuration, records how the
 /// answers stream, and signals when their reasoning begins to cluster.
@@ -47,7 +47,7 @@ const EXAMPLES: &str = "Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Change nothing, watch everything.
-    #[arg(long, required_unless_present = "config", requires = "to")]
+    #[arg(long, requires = "to")]
     observe: bool,
     /// The upstream; callers' credentials go there and nowhere else.
     #[arg(long, value_name = "URL", requires = "observe")]

@@ -113,7 +113,7 @@ fn member(section: &Section<'_>, item: Value<'_>) -> Option<(String, f64)> {
         return None;
     };
     let name = inner.needed("upstream");
-    let weight = if inner.has("weight") { inner.amount("weight") } else { Some(1.0) };
+    let weight = inner.amount("weight").or_else(|| (!inner.has("weight")).then_some(1.0));
     inner.end();
     Some((name?.to_owned(), weight?))
 }

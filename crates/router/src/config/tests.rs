@@ -165,6 +165,8 @@ fn names_must_be_known_and_single() {
     one_fault(&format!("{A}{ROUTE}rollback = \"c\" # <-\n"), "no upstream `c`");
     one_fault(&format!("{A}{ROUTE}rollbak = \"a\" # <-\n"), "unknown key `rollbak`");
     one_fault(&format!("{A}{ROUTE}[reley] # <-\n"), "unknown key `reley`");
+    let route = "[[route]]\nmodel = \"*\"\ntiers = [[{ upstream = \"a\", wieght = 9 }]] # <-\n";
+    one_fault(&format!("{A}{route}"), "unknown key `wieght`; known are upstream, weight");
 }
 
 #[test]

@@ -78,8 +78,8 @@ pub(crate) struct Detection {
     /// Append signals to this file as JSON Lines, instead of writing them to stdout.
     #[arg(long, value_name = "FILE")]
     signals_file: Option<PathBuf>,
-    /// Where to serve /signals, /metrics and /health; only on loopback. [default: 127.0.0.1:8898, or any free
-    /// port when that is taken]
+    /// Where to serve /signals, /metrics and /health; only on loopback. [default: `admin` of the
+    /// configuration, else 127.0.0.1:8898, or any free port when that is taken]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_loopback)]
     admin: Option<SocketAddr>,
 }
@@ -116,6 +116,11 @@ pub(crate) struct Told {
 }
 
 impl Detection {
+    /// Whether an operators' address was given.
+    pub(crate) fn has_address(&self) -> bool {
+        self.admin.is_some()
+    }
+
     /// Opens the operators' address.
     pub(crate) async fn listen(&self) -> anyhow::Result<TcpListener> {
         let asked = self.admin.unwrap_or(ADMIN);

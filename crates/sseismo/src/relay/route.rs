@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use sseismo_capture::tap::{Observer, Options, Tap};
 use sseismo_router::access::{Access, Entry, Sink, counting};
 use sseismo_router::admin::{self, Admin};
@@ -97,6 +97,9 @@ impl Parts {
         let listener = TcpListener::bind(server.listen).await;
         let listener = listener.with_context(|| format!("cannot listen on {}", server.listen))?;
         let operators = match server.admin {
+            Some(_) if args.detection.has_address() => {
+                bail!("--admin and `admin` of {} name an address each: leave one out", path.display())
+            }
             Some(address) => TcpListener::bind(address)
                 .await
                 .with_context(|| format!("cannot serve the admin API on {address}"))?,
