@@ -114,3 +114,24 @@ fn what_cannot_be_simulated_is_said() {
     assert!(told.contains("line 2") && told.contains("kind"), "{told}");
     assert!(!traces.exists(), "nothing is written before the scenario is understood");
 }
+
+/// What each signature rests on is told to people in words and units, not as the JSON of its evidence.
+#[test]
+fn people_are_told_in_words_what_a_verdict_rests_on() {
+    let cases = [
+        ("write-up-burst", 40, "late and large"),
+        ("cork", 40, "an even grid: a group every 200 ms"),
+        ("shard-pinning", 400, "time to first token p50"),
+        ("concurrency-cooldown", 400, "deep calls are crowded (more than 6 of them start within 3 s)"),
+        ("saturation", 400, "times as often as the others together"),
+        ("retry-storm", 120, "turns were tried again"),
+    ];
+    for (name, streams, words) in cases {
+        let folder = tempfile::tempdir().expect("a folder");
+        simulate(name, folder.path(), streams);
+        let output = run(&["analyze".as_ref(), folder.path().join("traces").as_os_str()]);
+        let text = String::from_utf8(output.stdout).expect("text");
+        assert!(text.contains(words), "{name}: no {words:?} in\n{text}");
+        assert!(!text.contains("{\""), "{name}: raw evidence in\n{text}");
+    }
+}

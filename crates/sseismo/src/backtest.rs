@@ -19,7 +19,7 @@ use crate::analyze::{Columns, PresetName, print_json};
 use crate::clock;
 use crate::exit::End;
 use crate::reading::Reading;
-use crate::show::{plain_table, right_align};
+use crate::show::{detail, plain_table, right_align};
 use crate::spool::Spool;
 
 mod score;
@@ -34,10 +34,11 @@ const LISTED: usize = 40;
 
 const EXAMPLES: &str = "Examples:
   sseismo backtest traces/
-  sseismo backtest traces/ --false-alarm-every 7d --json | jq '.signals[] | select(.state==\"onset\")'
+  sseismo backtest traces/ --false-alarm-every 7d --json \\
+      | jq '.signals[] | select(.state==\"onset\")'
   sseismo simulate data/scenarios/onset.toml --dataset traces --streams 500 --truth truth.jsonl
   sseismo backtest traces --truth truth.jsonl
-  sseismo backtest traces/ -o traces/                adds the signals to the dataset";
+  sseismo backtest traces/ -o traces/                # adds the signals to the dataset";
 
 /// Runs the live detector over recorded traces: what would it have said, and when?
 ///
@@ -193,7 +194,7 @@ fn signals(out: &mut dyn io::Write, signals: &[Signal]) -> io::Result<()> {
             signal.detail.signature().name().to_owned(),
             signal.state.name().to_owned(),
             signal.target.to_string(),
-            format!("{}{cause}", detail(signal)),
+            format!("{}{cause}", detail(&signal.detail)),
             format!("{:.2}", signal.strength),
             format!(
                 "{:.4} of {:.4} ({}) in {} {}",
@@ -222,20 +223,6 @@ impl std::fmt::Display for Short {
         } else {
             write!(f, "{:.1e}", self.0)
         }
-    }
-}
-
-fn detail(signal: &Signal) -> String {
-    use sseismo_trace::Detail;
-    match signal.detail {
-        Detail::CountLattice { step, offset } => format!("{step}·n + {offset}"),
-        Detail::Burst { gap_s, tokens } => format!("{tokens:.0} after {gap_s:.2} s"),
-        Detail::SizeWindow { lo, hi } => format!("{lo}–{hi} tokens"),
-        Detail::Concurrency { calls, window_s } => format!("{calls} deep calls in {window_s:.0} s"),
-        Detail::Saturation { prompt_tokens, numeric_share } => {
-            format!("from {prompt_tokens} tokens, {:.0} % numeric", numeric_share * 100.0)
-        }
-        Detail::RetryAmplification { attempts_per_turn } => format!("{attempts_per_turn:.1} attempts a turn"),
     }
 }
 

@@ -7,10 +7,19 @@ use comfy_table::{CellAlignment, Table, presets};
 use sseismo_analysis::report::{Input, Report};
 use sseismo_trace::{Dim, Finding, Scope, SignatureId, Verdict};
 
+mod burst;
 mod comparison;
+mod concurrency;
 mod count_lattice;
+mod retry_amplification;
+mod saturation;
+#[cfg(feature = "detect")]
+mod signal;
+mod size_window;
 
 pub(crate) use comparison::comparison;
+#[cfg(feature = "detect")]
+pub(crate) use signal::detail;
 
 /// Inputs beyond this number are summed up by format instead of listed; notes beyond it are left out.
 const LISTED: usize = 12;
@@ -146,7 +155,7 @@ fn table(findings: &[&Finding], shared: &Scope) -> Table {
             format!("{} {}", finding.n, finding.unit),
             finding.verdict.name().to_owned(),
             effect(finding),
-            finding.significance.as_ref().and_then(|s| s.q).map_or(String::new(), |q| format!("{q:.1e}")),
+            finding.significance.as_ref().and_then(|s| s.q).map_or_else(String::new, probability),
             remark(finding),
         ]);
     }
@@ -194,27 +203,44 @@ fn remark(finding: &Finding) -> String {
     }
 }
 
-/// The signature's own lines; one without a view of its own lists its evidence, name by name.
+/// The signature's own lines.
 fn evidence(finding: &Finding) -> Vec<String> {
     match finding.signature {
         SignatureId::CountLattice => count_lattice::lines(finding),
-        SignatureId::Burst
-        | SignatureId::SizeWindow
-        | SignatureId::Concurrency
-        | SignatureId::Saturation
-        | SignatureId::Semantic
-        | SignatureId::RetryAmplification => listed(&finding.evidence),
+        SignatureId::Burst => burst::lines(finding),
+        SignatureId::SizeWindow => size_window::lines(finding),
+        SignatureId::Concurrency => concurrency::lines(finding),
+        SignatureId::Saturation => saturation::lines(finding),
+        SignatureId::RetryAmplification => retry_amplification::lines(finding),
+        // Fan-outs have a verb of their own: `vote`.
+        SignatureId::Semantic => Vec::new(),
     }
 }
 
-/// Name and value of each figure that is there, nested ones on one line.
-fn listed(evidence: &serde_json::Value) -> Vec<String> {
-    let Some(figures) = evidence.as_object() else { return Vec::new() };
-    figures
-        .iter()
-        .filter(|(_, value)| !value.is_null())
-        .map(|(name, value)| format!("{name}: {value}"))
-        .collect()
+/// A share in per cent.
+fn percent<N: TryInto<u64>>(part: N, whole: N) -> String {
+    let count = |n: N| n.try_into().unwrap_or(u64::MAX);
+    let (part, whole) = (count(part), count(whole));
+    #[expect(clippy::cast_precision_loss, reason = "a share for people")]
+    let share = 100.0 * part as f64 / whole as f64;
+    if whole == 0 { "–".to_owned() } else { format!("{share:.1} %") }
+}
+
+/// A ratio with its 95 % interval.
+fn times([value, low, high]: [f64; 3]) -> String {
+    format!("× {value:.2} ({low:.2}–{high:.2})")
+}
+
+/// A probability: three digits, scientific when small.
+fn probability(p: f64) -> String {
+    if p >= 1e-3 {
+        format!("{p:.3}")
+    } else if p > 0.0 {
+        format!("{p:.1e}")
+    } else {
+        // Smaller than a double can be.
+        "< 1e-300".to_owned()
+    }
 }
 
 /// A table without lines: columns apart by spaces, the header in the same row of columns.

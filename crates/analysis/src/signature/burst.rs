@@ -44,7 +44,7 @@ mod verdict;
 mod whole;
 
 pub use baseline::{Unit, sends_large_frames};
-pub use evidence::Evidence;
+pub use evidence::{Evidence, GridEvidence, LateGroup, Quantiles, ScaleEvidence};
 pub use tally::{MUCH_TOKENS, STALL_MAX};
 pub use verdict::HEALTHY;
 

@@ -19,7 +19,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sseismo_trace::{Effect, Finding, Scope, SignatureId, Significance, Stream, Summary, Verdict};
 
 use super::{Options, Pass, Score, Signature, duration, time_to_first_token};
@@ -52,36 +52,36 @@ const THROTTLED: [f64; 2] = [0.01, 0.05];
 pub(super) struct Concurrency;
 
 /// What was found.
-#[derive(Debug, Default, Serialize, JsonSchema)]
-struct Evidence {
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Evidence {
     /// Deep calls.
-    deep: usize,
+    pub deep: usize,
     /// Share of them, of those whose count is known, that took 1,000 reasoning tokens or more.
-    deep_confirmed: Option<f64>,
+    pub deep_confirmed: Option<f64>,
     /// Most deep calls in one window.
-    most_in_window: usize,
+    pub most_in_window: usize,
     /// Crowded deep calls.
-    crowded: usize,
+    pub crowded: usize,
     /// Piles that they form.
-    piles: usize,
+    pub piles: usize,
     /// Median time to the first token of crowded calls, s.
-    crowded_ttft_p50: Option<f64>,
+    pub crowded_ttft_p50: Option<f64>,
     /// Median time to the first token of other deep calls, s.
-    other_ttft_p50: Option<f64>,
+    pub other_ttft_p50: Option<f64>,
     /// Which quantile of it inflates more: 0.5 or 0.9.
-    ttft_quantile: Option<f64>,
+    pub ttft_quantile: Option<f64>,
     /// By how much, with its 95 % interval.
-    ttft_ratio: Option<[f64; 3]>,
+    pub ttft_ratio: Option<[f64; 3]>,
     /// Ratio of the median durations, with its 95 % interval.
-    duration_ratio: Option<[f64; 3]>,
+    pub duration_ratio: Option<[f64; 3]>,
     /// Share of 429 among crowded calls.
-    crowded_throttled: Option<f64>,
+    pub crowded_throttled: Option<f64>,
     /// Share of 429 among other deep calls.
-    other_throttled: Option<f64>,
+    pub other_throttled: Option<f64>,
     /// p-value of their difference, piles as the unit.
-    throttled_p: Option<f64>,
+    pub throttled_p: Option<f64>,
     /// Share of 429 among deep calls in the 30 s after a pile.
-    throttled_after: Option<f64>,
+    pub throttled_after: Option<f64>,
 }
 
 impl Signature for Concurrency {

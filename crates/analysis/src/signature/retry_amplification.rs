@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sseismo_trace::{Effect, Finding, Outcome, Scope, SignatureId, Stream, Verdict};
 
 use super::{Options, Pass, Score, Signature};
@@ -35,30 +35,30 @@ pub const FACTOR: f64 = 1.1;
 pub(super) struct RetryAmplification;
 
 /// What was found.
-#[derive(Debug, Default, Serialize, JsonSchema)]
-struct Evidence {
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Evidence {
     /// Client turns.
-    turns: u64,
+    pub turns: u64,
     /// Requests sent for them.
-    attempts: u64,
+    pub attempts: u64,
     /// Attempts per turn.
-    attempts_per_turn: f64,
+    pub attempts_per_turn: f64,
     /// Most attempts of one turn.
-    most_attempts: u64,
+    pub most_attempts: u64,
     /// Turns with more than one attempt.
-    retried_turns: u64,
+    pub retried_turns: u64,
     /// Of these, turns whose last attempt completed.
-    healed_turns: u64,
+    pub healed_turns: u64,
     /// Prompt tokens reported for attempts that were not the last of their turn.
-    rebilled_input: u64,
+    pub rebilled_input: u64,
     /// Generated tokens reported for these.
-    rebilled_output: u64,
+    pub rebilled_output: u64,
     /// Cost of these in US dollars, where a price is known.
-    rebilled_cost_usd: Option<f64>,
+    pub rebilled_cost_usd: Option<f64>,
     /// Attempts before the last without reported usage: whether they were billed is not known.
-    without_usage: u64,
+    pub without_usage: u64,
     /// Estimated prompt tokens of those.
-    without_usage_input_est: u64,
+    pub without_usage_input_est: u64,
 }
 
 impl Signature for RetryAmplification {
@@ -152,9 +152,7 @@ impl Score for Turns {
             labelled: 0,
             compared_with: format!("at most {:.0} % of turns retried", SHARE * 100.0),
             does_not_prove:
-                "It does not say who retried, nor that a provider billed an attempt whose usage it \
-                             did not report."
-                    .into(),
+                "who retried, nor that a provider billed an attempt whose usage it did not report".into(),
             next_step: next_step.into(),
             notes: note(verdict, ci95),
         }

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sseismo_trace::{
     ContentCheck, Effect, Finding, Scope, SignatureId, Significance, Stream, Summary, Verdict,
 };
@@ -40,12 +40,12 @@ pub const RATIO: f64 = 2.0;
 pub(super) struct Saturation;
 
 /// Failures of one shape of prompts.
-#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
-struct Shape {
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Shape {
     /// Checked answers.
-    n: u64,
+    pub n: u64,
     /// Of these, failed.
-    failed: u64,
+    pub failed: u64,
 }
 
 impl Shape {
@@ -55,20 +55,20 @@ impl Shape {
 }
 
 /// What was found.
-#[derive(Debug, Default, Serialize, JsonSchema)]
-struct Evidence {
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Evidence {
     /// Long and numeric.
-    long_numeric: Shape,
+    pub long_numeric: Shape,
     /// Long, not numeric.
-    long_prose: Shape,
+    pub long_prose: Shape,
     /// Short and numeric.
-    short_numeric: Shape,
+    pub short_numeric: Shape,
     /// Short, not numeric.
-    short_prose: Shape,
+    pub short_prose: Shape,
     /// Failure share of long numeric prompts over that of all others; none when the others never failed.
-    ratio: Option<f64>,
+    pub ratio: Option<f64>,
     /// Share of all prompts over 3,200 tokens, checked or not.
-    long_share: f64,
+    pub long_share: f64,
 }
 
 impl Signature for Saturation {

@@ -13,10 +13,11 @@
 //! **False positives**: a kind of work that has just that size; a step in price or context class.
 //! **Shown by**: `data/scenarios/shard-pinning.toml`; `popular-sizes.toml` is innocent.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sseismo_trace::{Effect, Finding, Scope, SignatureId, Significance, Stream, Verdict};
 
 use super::{Options, Pass, Score, Signature, duration, time_to_first_token};
@@ -50,58 +51,58 @@ const P99_FROM: usize = 1_000;
 pub(super) struct SizeWindow;
 
 /// A window that was tested.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-struct Window {
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Window {
     /// Which size: `prompt` or `output`.
-    size: &'static str,
+    pub size: Cow<'static, str>,
     /// Smallest size in it, tokens.
-    lo: u64,
+    pub lo: u64,
     /// Largest size in it, tokens.
-    hi: u64,
+    pub hi: u64,
     /// Calls in it, one per session.
-    calls: usize,
+    pub calls: usize,
     /// Share of all calls.
-    share: f64,
+    pub share: f64,
     /// Votes in its flanks.
-    flank_calls: usize,
+    pub flank_calls: usize,
     /// Of the window's votes, slower than the flanks' q98.
-    slow: usize,
+    pub slow: usize,
     /// Of the flanks' votes.
-    flank_slow: usize,
+    pub flank_slow: usize,
     /// One-sided p-value, before Bonferroni.
-    p: f64,
+    pub p: f64,
 }
 
 /// Latency of a window beside its flanks.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Latency {
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Latency {
     /// p50, p90 and, from 1,000 calls, p99 of the window, s.
-    window: Vec<f64>,
+    pub window: Vec<f64>,
     /// The same of its flanks.
-    flanks: Vec<f64>,
+    pub flanks: Vec<f64>,
     /// Which quantile inflates most: 0.5 or 0.9.
-    quantile: f64,
+    pub quantile: f64,
     /// By how much, with its 95 % interval.
-    ratio: [f64; 3],
+    pub ratio: [f64; 3],
 }
 
 /// What was found.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Evidence {
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Evidence {
     /// Prompts with a known size.
-    prompts: usize,
+    pub prompts: usize,
     /// Share of them with 150–220 tokens.
-    share_150_220: Option<f64>,
+    pub share_150_220: Option<f64>,
     /// Share of them with more than 3,200 tokens.
-    share_over_3200: Option<f64>,
+    pub share_over_3200: Option<f64>,
     /// Which latency was used: `ttft`, else `duration`.
-    latency_of: Option<&'static str>,
+    pub latency_of: Option<Cow<'static, str>>,
     /// Windows that were tested.
-    windows: usize,
+    pub windows: usize,
     /// The most striking one.
-    window: Option<Window>,
+    pub window: Option<Window>,
     /// Its latency.
-    latency: Option<Latency>,
+    pub latency: Option<Latency>,
 }
 
 impl Signature for SizeWindow {
@@ -207,7 +208,8 @@ impl Score for Sizes {
             cause: None,
             labelled: 0,
             compared_with: "sizes a little smaller and a little larger than the window".into(),
-            does_not_prove: "a hot shard: one kind of work may have just that size and be slow.".into(),
+            does_not_prove: "that a shard is hot: one kind of work may have just that size and be slow"
+                .into(),
             next_step: next_step(verdict, sized).into(),
         }
     }
@@ -238,11 +240,39 @@ fn notes(evidence: &Evidence, verdict: Verdict) -> Vec<String> {
     }
     if let (Verdict::None, Some(window)) = (verdict, &evidence.window) {
         notes.push(format!(
-            "the most striking of {} windows is {}–{}",
-            evidence.windows, window.lo, window.hi
+            "the most striking of {} windows is {}–{} {} tokens; {}",
+            evidence.windows,
+            window.lo,
+            window.hi,
+            window.size,
+            detectable(window, evidence.windows).map_or_else(
+                || "so few calls would not have shown any slowness".to_owned(),
+                |share| format!(
+                    "it would have shown, with 80 % power, had {:.1} % of its calls been slower than 98 % of those \
+                     beside it and raised its p50 or p90 by half",
+                    share * 100.0
+                )
+            )
         ));
     }
     notes
+}
+
+/// Share of slow calls in the window that [`test`] finds with 80 % power beside flanks as they are. At least the
+/// tenth that it takes to move a p90; `None` when even a window of slow calls alone would not do.
+fn detectable(window: &Window, windows: usize) -> Option<f64> {
+    let flanks = [window.flank_slow as u64, (window.flank_calls - window.flank_slow) as u64];
+    let shows = |slow: usize| {
+        let table = [[slow as u64, (window.calls - slow) as u64], flanks];
+        odds::at_least(table, ODDS) * real_len(windows) <= ALPHA
+    };
+    let all: Vec<usize> = (0..=window.calls).collect();
+    let needed = *all.get(all.partition_point(|&slow| !shows(slow)))?;
+    // The normal approximation of the binomial, with its continuity correction; z of 80 % is 0.842.
+    let n = real_len(window.calls);
+    (100..=1_000)
+        .map(|thousandths| f64::from(thousandths) / 1e3)
+        .find(|share| share - 0.842 * (share * (1.0 - share) / n).sqrt() >= (real_len(needed) - 0.5) / n)
 }
 
 type Figure = fn(&Call) -> Option<f64>;
@@ -280,7 +310,7 @@ impl Sizes {
             prompts: prompts.len(),
             share_150_220: share(&|size| (WRITE_UP[0]..=WRITE_UP[1]).contains(&size)),
             share_over_3200: share(&|size| size > LONG),
-            latency_of,
+            latency_of: latency_of.map(Cow::Borrowed),
             windows: scan.map_or(0, |scan| scan.windows),
             window: scan.map(|scan| scan.best.clone()),
             latency: scan.and_then(Scan::latency),
@@ -357,7 +387,7 @@ fn test(size: &'static str, votes: &[Vote], lo: i32, width: i32) -> Option<Scan>
     ];
     let sizes = || range(votes, lo, hi).iter().map(|vote| vote.size);
     let best = Window {
-        size,
+        size: Cow::Borrowed(size),
         lo: sizes().min()?,
         hi: sizes().max()?,
         calls: inside.len(),
@@ -426,6 +456,7 @@ mod tests {
     fn popular_sizes_with_healthy_latency_are_innocent() {
         let found = finding(&SizeWindow, &parsed(&pinned("")), 4_000);
         assert_eq!(found.verdict, Verdict::None, "{found:#?}");
+        assert!(found.notes.iter().any(|note| note.contains("would have shown")), "{:?}", found.notes);
     }
 
     #[test]
@@ -440,5 +471,35 @@ mod tests {
         };
         assert_eq!(quantiles(&votes(999)).len(), 2);
         assert_eq!(quantiles(&votes(1_000)).len(), 3);
+    }
+
+    /// What `none` says would have shown has 80 % power, by the test itself over all binomial outcomes.
+    #[test]
+    fn the_share_that_would_have_shown_is_found_four_times_in_five() {
+        let (calls, flank_calls, flank_slow, windows) = (120_u64, 300_u64, 6_u64, 400);
+        let window = Window {
+            size: Cow::Borrowed("prompt"),
+            lo: 150,
+            hi: 220,
+            calls: 120,
+            share: 0.1,
+            flank_calls: 300,
+            slow: 3,
+            flank_slow: 6,
+            p: 1.0,
+        };
+        let share = detectable(&window, windows).unwrap();
+        assert!(share > 0.1, "{share}: the floor would not try the power");
+        let mut probability = (1.0 - share).powi(120);
+        let mut power = 0.0;
+        for slow in 0..=calls {
+            let table = [[slow, calls - slow], [flank_slow, flank_calls - flank_slow]];
+            if odds::at_least(table, ODDS) * real_len(windows) <= ALPHA {
+                power += probability;
+            }
+            let (k, n) = (slow as f64, calls as f64);
+            probability *= (n - k) / (k + 1.0) * share / (1.0 - share);
+        }
+        assert!((0.78..0.83).contains(&power), "{power} at {share}");
     }
 }

@@ -32,8 +32,15 @@ impl Table {
         if self.rows == 0 {
             writeln!(
                 out,
-                "{:>4} {:>10} {:>8} {:>9} {:>8} {:>9} {:>9} {:>9}  status",
-                "#", "outcome", "TTFT ms", "output ms", "gap p50", "p99 (all)", "tok/flush", "reasoning"
+                "{:>4} {:>10} {:>8} {:>9} {:>10} {:>12} {:>9} {:>13}  status",
+                "#",
+                "outcome",
+                "TTFT ms",
+                "output ms",
+                "gap p50 ms",
+                "p99 ms (all)",
+                "tok/flush",
+                "reasoning tok"
             )?;
         }
         self.rows += 1;
@@ -53,7 +60,7 @@ impl Table {
         let tokens = quantile(&mut tokens, 50).map_or("-".to_owned(), |tokens| format!("{sign}{tokens}"));
         writeln!(
             out,
-            "{:>4} {:>10} {:>8} {:>9} {:>8} {:>9} {:>9} {:>9}  {}",
+            "{:>4} {:>10} {:>8} {:>9} {:>10} {:>12} {:>9} {:>13}  {}",
             self.rows,
             sending::outcome(summary.outcome),
             ms(first.map(|t| t.0)),

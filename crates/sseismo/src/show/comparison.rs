@@ -169,12 +169,18 @@ fn rate_ratio(rate: &Rate) -> String {
 
 fn tests(tests: &[Test], too_few: Option<&str>) -> String {
     let mut shown: Vec<String> =
-        tests.iter().map(|test| format!("{} p={}", test.name, p_value(test.p))).collect();
+        tests.iter().map(|test| format!("{} p{}", test.name, p_value(test.p))).collect();
     shown.extend(too_few.map(|why| format!("too few: {why}")));
     shown.join(", ")
 }
 
-/// Six digits near 1, scientific when small.
+/// Six digits near 1, scientific when small, a limit below what a double can be.
 fn p_value(p: f64) -> String {
-    if p >= 1e-4 { format!("{p:.6}") } else { format!("{p:.5e}") }
+    if p >= 1e-4 {
+        format!("={p:.6}")
+    } else if p > 0.0 {
+        format!("={p:.5e}")
+    } else {
+        " < 1e-300".to_owned()
+    }
 }

@@ -49,13 +49,16 @@ fn lattice(evidence: &Evidence) -> Option<String> {
 fn seen(detectable: &Detectable) -> String {
     match detectable.mass {
         Some(mass) => format!(
-            "a lattice like {} would have been seen from {:.1} % of the counts on ({:.0} % power)",
+            "a lattice like {} would have been seen had it held {:.1} % of the counts ({:.0} % power)",
             detectable.lattice,
             100.0 * mass,
             100.0 * detectable.power
         ),
         None => {
-            format!("even a lattice like {} that holds every count would not be seen", detectable.lattice)
+            format!(
+                "so few would not show even a lattice that holds every one (tried: {})",
+                detectable.lattice
+            )
         }
     }
 }

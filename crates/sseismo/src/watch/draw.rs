@@ -203,7 +203,7 @@ fn told(signal: &Signal) -> Line<'static> {
     let what = match signal.state {
         SignalState::Clear => String::new(),
         SignalState::Onset | SignalState::Refresh => {
-            format!(": {}{cause}, strength {:.2}", lines::detail(&signal.detail), signal.strength)
+            format!(": {}{cause}, strength {:.2}", crate::show::detail(&signal.detail), signal.strength)
         }
     };
     Line::from(vec![

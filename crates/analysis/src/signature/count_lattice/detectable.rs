@@ -49,7 +49,11 @@ pub(crate) fn detectable(background: &Background) -> Detectable {
         }
         high
     });
-    Detectable { mass, power: POWER, lattice: format!("{FIELD}, 40 % of stops at each tier reached") }
+    Detectable {
+        mass,
+        power: POWER,
+        lattice: format!("{FIELD} with 40 % of the answers that reach a tier stopping there"),
+    }
 }
 
 /// One lattice value of an imagined batch.

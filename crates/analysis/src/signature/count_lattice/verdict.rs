@@ -237,7 +237,7 @@ impl Words {
             ),
             Verdict::LatticeUnclassified => (
                 format!("that any one model stops on {lattice}: pooled or partial units look the same"),
-                "split the scope with `--by model,effort`".into(),
+                "split the scope with `--by model,effort`; where a table has the model in a column of its own, name it: `--map model=COLUMN`".into(),
             ),
             Verdict::Heaping => (
                 "anything about the model: people and tools round to such numbers".into(),
