@@ -17,11 +17,11 @@ use crate::reading::Reading;
 use crate::show;
 
 const EXAMPLES: &str = "Examples:
-  sseismo analyze                                   your own ~/.codex (or $CODEX_HOME)
+  sseismo analyze                                   # your own ~/.codex (or $CODEX_HOME)
   sseismo analyze ~/.codex --by model,effort,month
   sseismo analyze runs.csv --labels correct=is_correct
   sseismo analyze runs.csv --map reasoning=think_toks --json | jq '.findings[].verdict'
-  sseismo analyze traces/ --fail-on burst,count-lattice   exit code 1 when found";
+  sseismo analyze traces/ --fail-on burst,count-lattice   # exit code 1 when found";
 
 /// Looks for clustered reasoning tokens in logs, count tables and traces.
 ///
@@ -56,7 +56,8 @@ pub(crate) struct Columns {
     /// Take a label from a column, for example `correct=adjudicated_correct`.
     #[arg(long, value_name = "LABEL=COLUMN", value_parser = parse_pair)]
     labels: Vec<(String, String)>,
-    /// Take a field from a column with an unusual name, for example `reasoning=think_toks`.
+    /// Take a field from a column with an unusual name, for example `reasoning=think_toks`. Fields: reasoning,
+    /// cached, input, output, model, effort, upstream, time, session, turn, `wall_ms`, `wall_s`, `ttft_ms`, `ttft_s`.
     #[arg(long, value_name = "FIELD=COLUMN", value_parser = parse_pair)]
     map: Vec<(String, String)>,
 }

@@ -27,12 +27,13 @@ use report::{LeftOut, Report};
 
 const EXAMPLES: &str = "Examples:
   sseismo replay traces/ --to http://127.0.0.1:8899 --yes -o replayed/
-  sseismo replay traces/ --to https://api.openai.com --key-env OPENAI_API_KEY --limit 20 -o replayed/
   sseismo compare traces/ replayed/
+  sseismo replay traces/ --to https://api.openai.com --key-env OPENAI_API_KEY --limit 20 \\
+      -o replayed/
 
 The same load at two upstreams, one after the other:
   sseismo simulate data/scenarios/shard-pinning.toml --dataset load --streams 1000
-  sseismo simulate data/scenarios/steady.toml --listen 127.0.0.1:8800          in another terminal
+  sseismo simulate data/scenarios/steady.toml --listen 127.0.0.1:8800   # in another terminal
   sseismo replay load --to http://127.0.0.1:8800 --speed 2 --yes -o replayed/";
 
 /// Sends recorded requests again, each at its recorded time whatever became of the others, and records the answers.

@@ -14,8 +14,11 @@ use crate::exit::End;
 
 const EXAMPLES: &str = "Examples:
   sseismo simulate data/scenarios/write-up-burst.toml
-  sseismo simulate data/scenarios/concurrency-cooldown.toml --listen 127.0.0.1:8800 --truth truth.jsonl
   sseismo simulate data/scenarios/shard-pinning.toml --dataset traces --streams 5000
+  sseismo simulate data/scenarios/concurrency-cooldown.toml --listen 127.0.0.1:8800 \\
+      --truth truth.jsonl
+
+In another terminal, while the last one runs:
   curl -N http://127.0.0.1:8800/v1/responses -d '{\"model\":\"m\",\"input\":\"hi\",\"stream\":true}'";
 
 /// Answers requests on loopback as a scenario says, and writes down what was really done.

@@ -27,17 +27,19 @@ use crate::exit::End;
 const SCHEMA: &str = "sseismo.vote/1";
 
 const EXAMPLES: &str = "Examples:
-  sseismo vote data/fanout --labels                 what is each rule worth? (needs samples marked `correct`)
-  sseismo vote data/fanout --labels --early-stop    and what does stopping early cost?
+  sseismo vote data/fanout --labels                 # what is each rule worth? (needs `correct`)
+  sseismo vote data/fanout --labels --early-stop    # and what does stopping early cost?
   sseismo vote run.jsonl --json | jq '.decisions[] | [.id, .winner, .share]'
-  sseismo vote traces/                              recorded by `sseismo capture --keep-text`
+  sseismo vote traces/                              # recorded by `sseismo capture --keep-text`
   sseismo vote --prompt-file question.txt --base-url http://127.0.0.1:8080/v1 --model qwen3 --n 8
   sseismo vote --prompt-file q.txt --base-url https://api.openai.com/v1 --key-env OPENAI_API_KEY \\
       --model gpt-5-mini --effort low,high --price 0.25:2.00 --max-usd 0.05
-  sseismo vote run.jsonl --embedder http --embed-url http://127.0.0.1:8080/v1 --embed-model bge-small
+  sseismo vote run.jsonl --embedder http --embed-model bge-small \\
+      --embed-url http://127.0.0.1:8080/v1
 
-A recorded fan-out is one JSON line:
-  {\"qid\": 1, \"gold\": \"18\", \"samples\": [{\"text\": \"…\", \"answer\": \"18\", \"correct\": true, \"tokens\": 210}, …]}
+A recorded fan-out is one line of JSON (broken here to fit):
+  {\"qid\": 1, \"gold\": \"18\", \"samples\": [
+    {\"text\": \"…\", \"answer\": \"18\", \"correct\": true, \"tokens\": 210}, …]}
 Only `text` is needed. `answer: null` abstains; without `answer` it is extracted from `text`.";
 
 /// Fans out or reads fan-outs, clusters the reasoning traces, and votes on the answers.

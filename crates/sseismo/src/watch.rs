@@ -32,10 +32,10 @@ mod replay;
 use board::Board;
 
 const EXAMPLES: &str = "Examples:
-  sseismo watch http://127.0.0.1:8898         a running `sseismo relay`
-  sseismo watch traces/                       recorded traces, at 60 times their pace
-  sseismo watch traces/ --speed max | cat     their signals, one a line
-  sseismo watch traces/ --preset write-up     by the literal rules of the write-ups
+  sseismo watch http://127.0.0.1:8898         # a running `sseismo relay`
+  sseismo watch traces/                       # recorded traces, at 60 times their pace
+  sseismo watch traces/ --speed max | cat     # their signals, one a line
+  sseismo watch traces/ --preset write-up     # by the literal rules of the write-ups
 
 In the terminal: ↑ ↓ choose a row, q or Ctrl-C ends.";
 
