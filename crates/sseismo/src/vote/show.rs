@@ -21,11 +21,10 @@ pub(super) fn document(out: &mut dyn Write, document: &Document) -> io::Result<(
     for input in &document.inputs {
         writeln!(out, "{}: {} fan-outs, {} samples", input.path, input.fan_outs, input.samples)?;
         for (reason, count) in &input.skipped {
-            writeln!(
-                out,
-                "  {count} lines left out: {reason} (the first: line {})",
-                input.first_skipped.unwrap_or(0)
-            )?;
+            // Streams of a dataset have no lines.
+            let first = input.first_skipped.filter(|line| *line > 0);
+            let first = first.map_or_else(String::new, |line| format!(" (the first: line {line})"));
+            writeln!(out, "  {count} left out: {reason}{first}")?;
         }
     }
     if let Some(report) = &document.live {
