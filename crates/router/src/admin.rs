@@ -45,6 +45,10 @@ const MAX_BODY: usize = 1 << 20;
 /// A client may take this long for a request's head, and for its body.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// What is said of a path that is no page, where there are operators' pages, too.
+const WITH_OPERATOR: &str = "there are /signals, /metrics and /health; with the token /admin/state, /admin/signals and \
+                             /admin/requests; and /admin/signals and /admin/labels to post to\n";
+
 /// What is answered.
 pub type AdminBody = Either<EventBody, Full<Bytes>>;
 
@@ -150,6 +154,7 @@ impl Admin {
                 let (status, body) = self.health.answer();
                 whole(status, "application/json", format!("{body}\n"))
             }
+            _ if self.operator.is_some() => text(StatusCode::NOT_FOUND, WITH_OPERATOR),
             _ => text(StatusCode::NOT_FOUND, "there are /signals, /metrics and /health\n"),
         }
     }

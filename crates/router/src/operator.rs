@@ -87,7 +87,8 @@ impl Operator {
             ),
             rest => {
                 let found = rest.strip_prefix("requests/").and_then(|id| self.access.find(id));
-                let message = "no such page, or no such request among the last ones that are over";
+                let message =
+                    "there are state, signals, requests, and requests/ID of the last ones that are over";
                 found.map_or_else(
                     || (StatusCode::NOT_FOUND, json!({"error": message})),
                     |entry| (StatusCode::OK, json!(*entry)),

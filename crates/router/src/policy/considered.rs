@@ -58,7 +58,7 @@ impl Advised {
         !(named.iter().all(|list| list.is_empty()) && self.from_tier.is_none() && self.spill.is_none())
     }
 
-    fn add(&mut self, advice: Advice, told: Told) {
+    pub(super) fn add(&mut self, advice: Advice, told: Told) {
         match advice {
             Advice::Prefer(names) => self.prefer.extend(names.into_iter().map(|name| (name, told.clone()))),
             Advice::Avoid(names) => self.avoid.extend(names.into_iter().map(|name| (name, told.clone()))),
