@@ -122,8 +122,8 @@ fn people_are_told_in_words_what_a_verdict_rests_on() {
         ("write-up-burst", 40, "late and large"),
         ("cork", 40, "an even grid: a group every 200 ms"),
         ("shard-pinning", 400, "time to first token p50"),
-        ("concurrency-cooldown", 400, "deep calls are crowded (more than 6 of them start within 3 s)"),
-        ("saturation", 400, "times as often as the others together"),
+        ("concurrency-cooldown", 1_500, "deep calls are crowded (more than 6 of them start within 3 s)"),
+        ("saturation", 1_500, "times as often as the others together"),
         ("retry-storm", 120, "turns were tried again"),
     ];
     for (name, streams, words) in cases {

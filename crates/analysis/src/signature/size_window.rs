@@ -497,7 +497,7 @@ mod tests {
             if odds::at_least(table, ODDS) * real_len(windows) <= ALPHA {
                 power += probability;
             }
-            let (k, n) = (slow as f64, calls as f64);
+            let (k, n) = (crate::stats::real(slow), crate::stats::real(calls));
             probability *= (n - k) / (k + 1.0) * share / (1.0 - share);
         }
         assert!((0.78..0.83).contains(&power), "{power} at {share}");
