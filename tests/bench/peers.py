@@ -6,7 +6,7 @@ All stand in front of one upstream (`peer_lab.rs`: a thread for each connection,
 asked by one client (the same file), everything on loopback, one gateway at a time, fresh for each round. CPU time
 is the kernel's account of the gateway's processes and their children (/proc/PID/stat, steps of 10 ms), which
 neighbours on a busy machine hardly move; ours until 1.5 s after the last byte, when the recorder has flushed, and
-told apart what compaction takes at the end. What is added is the difference of the medians of requests that go
+told apart what compaction takes at the end, and what the detector's thread takes that learns a scope, once. What is added is the difference of the medians of requests that go
 by turns directly and through the gateway. Cells are medians of the rounds. Debian's packages are installed
 where that is allowed, Python's into target/peers; what cannot be had is listed.
 """
@@ -89,7 +89,7 @@ class Gateway:
     """A running gateway: where it listens, what stands before a model's name, and its process."""
 
     def __init__(self, name, command, port=None, prefix="", environment=None, said=None):
-        self.name, self.prefix, self.compaction = name, prefix, None
+        self.name, self.prefix, self.compaction, self.learned = name, prefix, None, 0.0
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
             [str(part) for part in command],
@@ -127,7 +127,16 @@ class Gateway:
             with contextlib.suppress(OSError):
                 # utime, stime, cutime, cstime of proc(5); the name may hold blanks.
                 ticks += sum(map(int, pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()[11:15]))
-        return ticks / TICK
+        return ticks / TICK - self.learning()
+
+    def learning(self):
+        """Seconds of CPU that our detector's learning thread took; others have no thread of that name."""
+        spent = 0
+        for task in pathlib.Path(f"/proc/{self.process.pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                if (task / "comm").read_text().strip() == "learning":
+                    spent += int((task / "schedstat").read_text().split()[0])
+        return spent / 1e9
 
     def rss(self):
         """MiB that are resident, children included."""
@@ -140,7 +149,8 @@ class Gateway:
 
     def end(self):
         """Asks it to end and waits; after 60 s it is killed. Says what CPU it took after the question."""
-        before, left = self.cpu(), self.processes()
+        left, self.learned = self.processes(), self.learning()
+        before = self.cpu() + self.learned
         self.process.send_signal(signal.SIGTERM)
         end = time.monotonic() + 60
         while time.monotonic() < end:
@@ -399,7 +409,7 @@ def main():
                             gateway.end()
                     if gateway and name.startswith("sseismo") and gateway.compaction is not None:
                         lines = [line for line in gateway.words().splitlines() if "recorded" in line]
-                        told.append(f"{gateway.name}: {gateway.compaction:.2f} s of CPU at its end, for {' '.join(lines)}")
+                        told.append(f"{gateway.name}: {gateway.learned:.2f} s of CPU to learn, {gateway.compaction:.2f} s at its end, for {' '.join(lines)}")
     except KeyboardInterrupt:
         missing["what was still to come"] = "interrupted"
     finally:
