@@ -4,10 +4,10 @@
 //! [`embed::Embed`] turns each trace into a vector, [`geometry::Geometry`] holds their cosines and
 //! clusters, a [`rule::Rule`] chooses, and [`decide`] puts the tally around the choice.
 //!
-//! What was measured on 2,100 real fan-outs sets the defaults: plain plurality of normalised answers
-//! (0.722) beats one sample (0.616) and the published cluster-label rule (0.620), and no weight by
-//! coherence or cost beats plurality. So vectors only break ties and flag stray traces; cost is saved
-//! by stopping early ([`stop`]), not by weighting.
+//! What was measured on 2,100 real fan-outs, of which `data/fanout` holds 420, sets the defaults: plain
+//! plurality of normalised answers (0.722) beats one sample (0.616) and the published cluster-label rule
+//! (0.620), and no weight by coherence or cost beats plurality. So vectors only break ties and flag stray
+//! traces; cost is saved by stopping early ([`stop`]), not by weighting.
 //!
 //! Deterministic to the bit: no random numbers, sums in index order, and scores are compared after
 //! rounding to 1e-9.

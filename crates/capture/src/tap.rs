@@ -26,6 +26,7 @@ mod anomaly;
 mod body;
 mod connector;
 mod decompress;
+mod follow;
 mod lag;
 mod ledger;
 mod numeric;

@@ -44,8 +44,8 @@ Only `text` is needed. `answer: null` abstains; without `answer` it is extracted
 
 /// Fans out or reads fan-outs, clusters the reasoning traces, and votes on the answers.
 ///
-/// The default rule is plain plurality: measured on 2,100 fan-outs it beats one sample by 10 points, and no
-/// rule that weighs votes by coherence, clusters or cost beats it. Clusters are shown as a flag.
+/// The default rule is plain plurality: on the 420 recorded fan-outs of data/fanout it beats one sample by 16
+/// points, and no rule that weighs votes by coherence, clusters or cost beats it. Clusters are shown as a flag.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
