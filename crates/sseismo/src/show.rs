@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{CellAlignment, Table, presets};
+use serde::de::DeserializeOwned;
 use sseismo_analysis::report::{Input, Report};
 use sseismo_trace::{Dim, Finding, Scope, SignatureId, Verdict};
 
@@ -206,14 +207,22 @@ fn remark(finding: &Finding) -> String {
 /// The signature's own lines.
 fn evidence(finding: &Finding) -> Vec<String> {
     match finding.signature {
-        SignatureId::CountLattice => count_lattice::lines(finding),
-        SignatureId::Burst => burst::lines(finding),
-        SignatureId::SizeWindow => size_window::lines(finding),
-        SignatureId::Concurrency => concurrency::lines(finding),
-        SignatureId::Saturation => saturation::lines(finding),
-        SignatureId::RetryAmplification => retry_amplification::lines(finding),
+        SignatureId::CountLattice => view(finding, count_lattice::lines),
+        SignatureId::Burst => view(finding, burst::lines),
+        SignatureId::SizeWindow => view(finding, size_window::lines),
+        SignatureId::Concurrency => view(finding, concurrency::lines),
+        SignatureId::Saturation => view(finding, saturation::lines),
+        SignatureId::RetryAmplification => view(finding, retry_amplification::lines),
         // Fan-outs have a verb of their own: `vote`.
         SignatureId::Semantic => Vec::new(),
+    }
+}
+
+/// What `lines` makes of the evidence; evidence of another shape is shown as it is.
+fn view<E: DeserializeOwned>(finding: &Finding, lines: fn(&E) -> Vec<String>) -> Vec<String> {
+    match serde_json::from_value(finding.evidence.clone()) {
+        Ok(evidence) => lines(&evidence),
+        Err(_) => vec![finding.evidence.to_string()],
     }
 }
 

@@ -164,13 +164,12 @@ impl Watch {
         // Either way it is time to look.
         let _ = timeout_at(self.gathers, self.queue.many.notified()).await;
         loop {
-            self.queue.take(batch);
+            self.at_hand(batch);
             if !batch.is_empty() {
-                break;
+                return;
             }
             self.queue.some.notified().await;
         }
-        self.gathers = Instant::now() + GATHER;
     }
 }
 

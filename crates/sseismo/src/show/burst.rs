@@ -1,15 +1,11 @@
 //! `burst` for people: late groups at both scales, gaps and group sizes, silences, grid and causes.
 
 use sseismo_analysis::signature::burst::{Evidence, GridEvidence, LateGroup, Quantiles, ScaleEvidence};
-use sseismo_trace::Finding;
 
 use super::percent;
 
 /// The lines below a verdict.
-pub(super) fn lines(finding: &Finding) -> Vec<String> {
-    let Ok(evidence) = serde_json::from_value::<Evidence>(finding.evidence.clone()) else {
-        return vec![finding.evidence.to_string()];
-    };
+pub(super) fn lines(evidence: &Evidence) -> Vec<String> {
     let mut lines = vec![format!(
         "{} of {} streams with times, {} content events",
         evidence.timed_streams, evidence.streams, evidence.events

@@ -1,15 +1,11 @@
 //! `concurrency` for people: deep calls that came in piles beside those that did not.
 
 use sseismo_analysis::signature::concurrency::{CALLS, DEEP_TOKENS, Evidence, WINDOW};
-use sseismo_trace::Finding;
 
 use super::times;
 
 /// The lines below a verdict.
-pub(super) fn lines(finding: &Finding) -> Vec<String> {
-    let Ok(evidence) = serde_json::from_value::<Evidence>(finding.evidence.clone()) else {
-        return vec![finding.evidence.to_string()];
-    };
+pub(super) fn lines(evidence: &Evidence) -> Vec<String> {
     let window = WINDOW / 1_000_000;
     let mut lines = vec![format!(
         "{} of {} deep calls are crowded (more than {CALLS} of them start within {window} s), in {} piles; \

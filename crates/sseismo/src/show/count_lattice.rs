@@ -22,16 +22,13 @@ pub(super) fn remark(finding: &Finding) -> String {
 }
 
 /// The lines below a verdict.
-pub(super) fn lines(finding: &Finding) -> Vec<String> {
-    let Ok(evidence) = serde_json::from_value::<Evidence>(finding.evidence.clone()) else {
-        return vec![finding.evidence.to_string()];
-    };
+pub(super) fn lines(evidence: &Evidence) -> Vec<String> {
     let mut lines = Vec::new();
     if evidence.tiers.is_empty() {
         lines.extend(evidence.detectable.as_ref().map(seen));
         lines.extend(bars(evidence.top_values.iter().map(bar_of_value).collect()));
     } else {
-        lines.extend(lattice(&evidence));
+        lines.extend(lattice(evidence));
         lines.extend(bars(evidence.tiers.iter().map(bar_of_tier).collect()));
     }
     lines.extend(scorecard(&evidence.scorecard));

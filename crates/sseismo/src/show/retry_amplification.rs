@@ -1,13 +1,9 @@
 //! `retry-amplification` for people: attempts per turn, and what was billed again.
 
 use sseismo_analysis::signature::retry_amplification::Evidence;
-use sseismo_trace::Finding;
 
 /// The lines below a verdict.
-pub(super) fn lines(finding: &Finding) -> Vec<String> {
-    let Ok(evidence) = serde_json::from_value::<Evidence>(finding.evidence.clone()) else {
-        return vec![finding.evidence.to_string()];
-    };
+pub(super) fn lines(evidence: &Evidence) -> Vec<String> {
     let cost = evidence.rebilled_cost_usd.map_or_else(String::new, |usd| format!(", {usd:.4} US$"));
     let mut lines = vec![format!(
         "{} attempts for {} turns: {:.2} a turn, at most {}",

@@ -1,15 +1,11 @@
 //! `saturation` for people: failed checks by length and numeric share of the prompt.
 
-use sseismo_analysis::signature::saturation::{Evidence, LONG, NUMERIC, Shape};
-use sseismo_trace::Finding;
+use sseismo_analysis::signature::saturation::{Evidence, LONG, NUMERIC};
 
-use super::{plain_table, right_align};
+use super::{percent, plain_table, right_align};
 
 /// The lines below a verdict.
-pub(super) fn lines(finding: &Finding) -> Vec<String> {
-    let Ok(evidence) = serde_json::from_value::<Evidence>(finding.evidence.clone()) else {
-        return vec![finding.evidence.to_string()];
-    };
+pub(super) fn lines(evidence: &Evidence) -> Vec<String> {
     let (long, numeric) = (format!("over {LONG} tokens"), format!("{:.0} % digits or more", 100.0 * NUMERIC));
     let (short, prose) = ("up to that".to_owned(), "fewer digits".to_owned());
     let mut table = plain_table(["prompt", "", "checked answers", "failed", "share"]);
@@ -25,7 +21,7 @@ pub(super) fn lines(finding: &Finding) -> Vec<String> {
             kind.clone(),
             shape.n.to_string(),
             shape.failed.to_string(),
-            share(shape),
+            percent(shape.failed, shape.n),
         ]);
     }
     let mut lines: Vec<String> = table.lines().collect();
@@ -36,13 +32,4 @@ pub(super) fn lines(finding: &Finding) -> Vec<String> {
     );
     lines.push(format!("{:.1} % of all prompts are {long}", 100.0 * evidence.long_share));
     lines
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a share for people")]
-fn share(shape: Shape) -> String {
-    if shape.n == 0 {
-        "–".to_owned()
-    } else {
-        format!("{:.1} %", 100.0 * shape.failed as f64 / shape.n as f64)
-    }
 }

@@ -1,15 +1,11 @@
 //! `size-window` for people: the most striking window of sizes beside its flanks.
 
 use sseismo_analysis::signature::size_window::{Evidence, Latency, Window};
-use sseismo_trace::Finding;
 
 use super::{percent, times};
 
 /// The lines below a verdict.
-pub(super) fn lines(finding: &Finding) -> Vec<String> {
-    let Ok(evidence) = serde_json::from_value::<Evidence>(finding.evidence.clone()) else {
-        return vec![finding.evidence.to_string()];
-    };
+pub(super) fn lines(evidence: &Evidence) -> Vec<String> {
     let Some(window) = &evidence.window else {
         return vec!["no range of sizes has enough calls in it and beside it".to_owned()];
     };
